@@ -1,0 +1,220 @@
+// Package plan holds the types of a planned transfer: the pair of engines, a
+// policy's assignments, and the strided runs that carry them out, with their
+// text, JSON and digest forms.
+//
+// It makes no plan (package plan/build), checks none (plan/proof) and applies
+// none to a request (plan/stamp). Everything here is a pure value.
+package plan
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
+)
+
+// Side is one engine of a pair, as it lies in memory.
+type Side struct {
+	Engine string
+	Model  geometry.Model
+	Shard  shard.Spec
+	Groups []Pool             // by group index of Model
+	Ranks  [][]*layout.Layout // [rank][group]; nil where the rank holds nothing of the group
+}
+
+// Pool is the block pool of one group, the same size on every rank.
+type Pool struct {
+	Block  int // tokens a block, on each rank
+	Blocks int // blocks in the pool
+}
+
+// Pair is a source engine and a destination engine: all that a plan depends
+// on, and nothing about a request.
+type Pair struct {
+	Source, Destination Side
+}
+
+// Mismatch is a pair whose sides do not hold the same cache. Fields names
+// every difference, with both values.
+type Mismatch struct {
+	Fields []geometry.Difference
+}
+
+func (e *Mismatch) Error() string {
+	f := e.Fields[0]
+	s := fmt.Sprintf("pair: %s differs: source %s, destination %s", f.Field, f.Source, f.Destination)
+	if n := len(e.Fields) - 1; n > 0 {
+		s += fmt.Sprintf(" (and %d more)", n)
+	}
+	return s
+}
+
+// Format prints every field on %+v.
+func (e *Mismatch) Format(f fmt.State, verb rune) {
+	if verb != 'v' || !f.Flag('+') {
+		fmt.Fprint(f, e.Error())
+		return
+	}
+	fmt.Fprint(f, "pair: the sides do not hold the same cache:")
+	for _, d := range e.Fields {
+		fmt.Fprintf(f, "\n  %s: source %s, destination %s", d.Field, d.Source, d.Destination)
+	}
+}
+
+// Error is a side that contradicts itself. Field is the dotted place below
+// the side, which is "source" or "destination".
+type Error struct {
+	Side   string
+	Field  string
+	Value  any
+	Reason string
+	Err    error // the cause, where another package found it
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("pair: %s: %v", e.Side, e.Err)
+	}
+	return fmt.Sprintf("pair: %s.%s is %v: %s", e.Side, e.Field, e.Value, e.Reason)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Validate returns an *Error where a side contradicts itself and a *Mismatch
+// where the sides do not hold the same cache. A pair that passes has, for
+// each rank, a layout of exactly the part that the rank's shard says it
+// holds.
+func (p *Pair) Validate() error {
+	if err := p.Source.Validate("source"); err != nil {
+		return err
+	}
+	if err := p.Destination.Validate("destination"); err != nil {
+		return err
+	}
+	if d := geometry.Compare(p.Source.Model, p.Destination.Model); len(d) > 0 {
+		return &Mismatch{Fields: d}
+	}
+	return nil
+}
+
+// Validate returns an *Error naming the first thing in which the side, called
+// name in the message, contradicts itself.
+func (s *Side) Validate(name string) error {
+	bad := func(field string, v any, why string, args ...any) error {
+		return &Error{Side: name, Field: field, Value: v, Reason: fmt.Sprintf(why, args...)}
+	}
+	if s.Engine == "" || len(s.Engine) > geometry.MaxName {
+		return bad("engine", fmt.Sprintf("%q", s.Engine), "an engine's name has 1 to %d bytes", geometry.MaxName)
+	}
+	if err := s.Model.Validate(); err != nil {
+		return &Error{Side: name, Err: err}
+	}
+	if err := s.Shard.Validate(s.Model); err != nil {
+		return &Error{Side: name, Err: err}
+	}
+	if len(s.Groups) != len(s.Model.Groups) {
+		return bad("groups", len(s.Groups), "the model has %d", len(s.Model.Groups))
+	}
+	if len(s.Ranks) != s.Shard.Ranks() {
+		return bad("ranks", len(s.Ranks), "the shard has %d", s.Shard.Ranks())
+	}
+	for g, pool := range s.Groups {
+		if pool.Block < 1 || pool.Block > 1<<20 {
+			return bad("block", pool.Block, "want 1 to 1048576 tokens")
+		}
+		if pool.Blocks < 1 || pool.Blocks > 1<<28 {
+			return bad("blocks", pool.Blocks, "want 1 to 268435456")
+		}
+		for r, layouts := range s.Ranks {
+			if len(layouts) != len(s.Groups) {
+				return bad(fmt.Sprintf("ranks[%d].layouts", r), len(layouts), "want one a group, %d", len(s.Groups))
+			}
+			part := s.Shard.Part(s.Model.Groups[g], r)
+			l := layouts[g]
+			at := fmt.Sprintf("ranks[%d].layout", r)
+			if l == nil {
+				if len(part.Layers) > 0 {
+					return bad(at, "absent", "the rank holds layers %s and there is no default layout", geometry.Ranges(part.Layers))
+				}
+				continue
+			}
+			e := l.Extent
+			for _, c := range []struct {
+				field     string
+				have, got string
+			}{
+				{"layers", geometry.Ranges(part.Layers), geometry.Ranges(e.Layers)},
+				{"heads", fmt.Sprint(len(part.Heads)), fmt.Sprint(e.Heads)},
+				{"block", fmt.Sprint(pool.Block), fmt.Sprint(e.Tokens)},
+				{"blocks", fmt.Sprint(pool.Blocks), fmt.Sprint(e.Blocks)},
+				{"components", fmt.Sprint(s.Model.Groups[g].Components), fmt.Sprint(e.Components)},
+			} {
+				if c.have != c.got {
+					return bad(at+"."+c.field, c.got, "the rank's shard says %s", c.have)
+				}
+			}
+			if err := l.Validate(); err != nil {
+				return &Error{Side: name, Err: fmt.Errorf("check rank %d: %w", r, err)}
+			}
+		}
+	}
+	return nil
+}
+
+// Text is the canonical form of everything that a plan depends on. Ranks with
+// equal layouts share one text.
+func (p *Pair) Text() string {
+	var b strings.Builder
+	p.Source.text(&b, "source")
+	p.Destination.text(&b, "destination")
+	return b.String()
+}
+
+func (s *Side) text(b *strings.Builder, name string) {
+	fmt.Fprintf(b, "%s engine %q\n%s%s", name, s.Engine, s.Model.Text(), s.Shard.Text())
+	for g, p := range s.Groups {
+		fmt.Fprintf(b, "pool %d block %d blocks %d\n", g, p.Block, p.Blocks)
+	}
+	seen := map[string]int{}
+	known := map[*layout.Layout]int{} // ranks often share one value
+	latest := make([]*layout.Layout, len(s.Groups))
+	for r, layouts := range s.Ranks {
+		for g, l := range layouts {
+			if l == nil {
+				fmt.Fprintf(b, "rank %d group %d none\n", r, g)
+				continue
+			}
+			n, ok := known[l]
+			if !ok && latest[g] != nil && same(latest[g], l) { // or have equal ones, and a text is dear
+				n, ok = known[latest[g]], true
+				known[l] = n
+			}
+			if !ok {
+				t := l.Text()
+				if n, ok = seen[t]; !ok {
+					n = len(seen)
+					seen[t] = n
+					b.WriteString(t)
+				}
+				known[l] = n
+			}
+			latest[g] = l
+			fmt.Fprintf(b, "rank %d group %d layout %d\n", r, g, n)
+		}
+	}
+}
+
+// same reports whether two layouts have equal fields, and so equal texts.
+func same(a, b *layout.Layout) bool {
+	x, y := &a.Extent, &b.Extent
+	return x.Blocks == y.Blocks && x.Tokens == y.Tokens && x.Heads == y.Heads && slices.Equal(x.Layers, y.Layers) && slices.Equal(x.Components, y.Components) &&
+		slices.Equal(a.Regions, b.Regions) && slices.EqualFunc(a.Maps, b.Maps, slices.Equal[[]layout.Digit]) && slices.EqualFunc(a.Places, b.Places, slices.Equal[[]layout.Place])
+}
+
+// Digest is the SHA-256 of Text.
+func (p *Pair) Digest() geometry.Digest { return sha256.Sum256([]byte(p.Text())) }

@@ -1,0 +1,197 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"github.com/kvferry/kvferry/kv/layout"
+)
+
+// Text writes the plan for people and for goldens: one line an edge, piece
+// and run, with regions and components by name. pair is the pair that the plan
+// was built for. A reference that the pair does not have is written as its
+// number with a question mark, so that a plan that is refused can be shown.
+//
+//	period 32 tokens, source 2 blocks, destination 1 block
+//	edge 0 -> 1
+//	  piece 0: tokens 0 to 15, block 0 at 0 -> block 0 at 0
+//	  layer 0 k: layer0+16384 -> layer0+0, 8192 bytes, 2 x (16384 -> 8192)
+func (p *Plan) Text(pair *Pair) string {
+	var b strings.Builder
+	for _, a := range p.Assignments {
+		fmt.Fprintf(&b, "assign %s\n", a.Text(pair))
+	}
+	for g, period := range p.Groups {
+		if len(p.Groups) > 1 {
+			fmt.Fprintf(&b, "group %d ", g)
+		}
+		fmt.Fprintf(&b, "period %d tokens, source %s, destination %s", period.Tokens, blocks(period.SourceBlocks), blocks(period.DestinationBlocks))
+		if period.From != 0 || period.To != period.Tokens {
+			fmt.Fprintf(&b, ", window %d to %d", period.From, period.To)
+		}
+		b.WriteByte('\n')
+	}
+	for _, e := range p.Edges {
+		fmt.Fprintf(&b, "edge %d -> %d", e.Source, e.Destination)
+		if len(p.Groups) > 1 {
+			fmt.Fprintf(&b, " group %d", e.Group)
+		}
+		b.WriteByte('\n')
+		src, dst := rankLayout(&pair.Source, e.Source, e.Group), rankLayout(&pair.Destination, e.Destination, e.Group)
+		last := -1
+		for i := max(e.From, 0); i < min(e.To, len(p.Runs)); i++ {
+			r := &p.Runs[i]
+			if r.Piece != last {
+				last = r.Piece
+				if r.Piece >= 0 && r.Piece < len(p.Pieces) {
+					fmt.Fprintf(&b, "  piece %d: %s\n", r.Piece, p.Pieces[r.Piece].text())
+				} else {
+					fmt.Fprintf(&b, "  piece %d?\n", r.Piece)
+				}
+			}
+			fmt.Fprintf(&b, "  %s\n", r.text(pair, e.Group, src, dst))
+		}
+	}
+	return b.String()
+}
+
+// Text is the assignment in words: "rank 1 <- rank 0: k v, layers 0-79, heads
+// 2-3".
+func (a Assignment) Text(pair *Pair) string {
+	s := fmt.Sprintf("rank %d <- rank %d:", a.Destination, a.Source)
+	for c := a.Components; c != 0; c &= c - 1 {
+		s += " " + componentName(pair, a.Group, bits.TrailingZeros64(c))
+	}
+	s += fmt.Sprintf(", layers %s, heads %s", a.Layers.text(), a.Heads.text())
+	if !a.Tokens.All() {
+		s += fmt.Sprintf(", tokens with (t / %d) mod %d = %d", a.Tokens.Interleave, a.Tokens.Size, a.Tokens.Phase)
+	}
+	if a.Group != 0 {
+		s += fmt.Sprintf(", group %d", a.Group)
+	}
+	return s
+}
+
+func (r Range) text() string {
+	if r.To-r.From == 1 {
+		return fmt.Sprint(r.From)
+	}
+	return fmt.Sprintf("%d-%d", r.From, r.To-1)
+}
+
+func blocks(n int64) string {
+	if n == 1 {
+		return "1 block"
+	}
+	return fmt.Sprintf("%d blocks", n)
+}
+
+func (q Piece) text() string {
+	tokens := fmt.Sprintf("token %d", q.Token)
+	switch {
+	case q.Count > 1 && q.Step == 1:
+		tokens = fmt.Sprintf("tokens %d to %d", q.Token, q.Token+q.Count-1)
+	case q.Count > 1:
+		tokens = fmt.Sprintf("tokens %d to %d by %d", q.Token, q.Token+(q.Count-1)*q.Step, q.Step)
+	}
+	end := func(block, token, step int64) string {
+		s := fmt.Sprintf("block %d at %d", block, token)
+		if q.Count > 1 && step != 1 {
+			s += fmt.Sprintf(" by %d", step)
+		}
+		return s
+	}
+	return tokens + ", " + end(q.SourceBlock, q.SourceToken, q.SourceStep) + " -> " + end(q.DestinationBlock, q.DestinationToken, q.DestinationStep)
+}
+
+func (r *Run) text(pair *Pair, group int, src, dst *layout.Layout) string {
+	s := fmt.Sprintf("layer %d %s: %s+%d -> %s+%d, %d bytes", r.Layer, componentName(pair, group, r.Component),
+		regionName(src, r.SourceRegion), r.SourceOffset, regionName(dst, r.DestinationRegion), r.DestinationOffset, r.Bytes)
+	for _, l := range r.Loops {
+		s += fmt.Sprintf(", %d x (%d -> %d)", l.Count, l.SourceStride, l.DestinationStride)
+	}
+	return s
+}
+
+func rankLayout(s *Side, rank, group int) *layout.Layout {
+	if rank < 0 || rank >= len(s.Ranks) || group < 0 || group >= len(s.Ranks[rank]) {
+		return nil
+	}
+	return s.Ranks[rank][group]
+}
+
+func regionName(l *layout.Layout, i int) string {
+	if l == nil || i < 0 || i >= len(l.Regions) {
+		return fmt.Sprintf("region %d?", i)
+	}
+	return l.Regions[i].Name
+}
+
+func componentName(pair *Pair, group, i int) string {
+	if m := &pair.Source.Model; group >= 0 && group < len(m.Groups) && i >= 0 && i < len(m.Groups[group].Components) {
+		return m.Groups[group].Components[i].Name
+	}
+	return fmt.Sprintf("component %d?", i)
+}
+
+// Place is one end of a copy: a byte offset inside a rank's region.
+type Place struct {
+	Rank   int    `json:"rank"`
+	Region string `json:"region"`
+	Offset int64  `json:"offset"`
+}
+
+// Copy is one copy of a request in the form that people and scripts read:
+// Bytes contiguous bytes, repeated by Loops, outermost first.
+type Copy struct {
+	Source      Place  `json:"source"`
+	Destination Place  `json:"destination"`
+	Bytes       int64  `json:"bytes"`
+	Loops       []Loop `json:"loops,omitempty"`
+}
+
+// String is the copy in one line: "rank 0 layer0+16384 -> rank 1 layer0+0,
+// 16384 bytes".
+func (c Copy) String() string {
+	s := fmt.Sprintf("rank %d %s+%d -> rank %d %s+%d, %d bytes", c.Source.Rank, c.Source.Region, c.Source.Offset,
+		c.Destination.Rank, c.Destination.Region, c.Destination.Offset, c.Bytes)
+	for _, l := range c.Loops {
+		s += fmt.Sprintf(", %d x (%d -> %d)", l.Count, l.SourceStride, l.DestinationStride)
+	}
+	return s
+}
+
+// Flow is what moves over one edge, from one source rank to one destination
+// rank, for one request.
+type Flow struct {
+	Source      int   `json:"source"`
+	Destination int   `json:"destination"`
+	Bytes       int64 `json:"bytes"`
+	Segments    int64 `json:"segments"` // strided copies, before any expansion
+}
+
+// MarshalJSON summarises the plan: its digests, its sizes, and the runs of each
+// edge. A plan is not sent in this form; both ends of a transfer build and
+// prove their own.
+func (p *Plan) MarshalJSON() ([]byte, error) {
+	type edge struct {
+		Group       int `json:"group"`
+		Source      int `json:"source"`
+		Destination int `json:"destination"`
+		Runs        int `json:"runs"`
+	}
+	edges := make([]edge, len(p.Edges))
+	for i, e := range p.Edges {
+		edges[i] = edge{e.Group, e.Source, e.Destination, e.To - e.From}
+	}
+	return json.Marshal(struct {
+		Digest      string `json:"digest"`
+		Pair        string `json:"pair"`
+		Assignments int    `json:"assignments"`
+		Pieces      int    `json:"pieces"`
+		Runs        int    `json:"runs"`
+		Edges       []edge `json:"edges"`
+	}{p.Digest().String(), p.Pair.String(), len(p.Assignments), len(p.Pieces), len(p.Runs), edges})
+}
