@@ -1,0 +1,5 @@
+//go:build !invariants
+
+package host
+
+func poison(*Pool, int, []uint32) {}

@@ -1,0 +1,93 @@
+package move_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/memory/move"
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
+)
+
+// The pieces of the reference case, against a plain loop of copy() over the
+// same pieces: x-copy is how many times as fast as that loop they move.
+func BenchmarkPieces(b *testing.B) {
+	const pool = 512 << 20
+	src, dst := make([]byte, pool), make([]byte, pool)
+	for i := 0; i < pool; i += 4096 {
+		src[i], dst[i] = 1, 1
+	}
+	for _, shape := range []struct {
+		name           string
+		bytes, count   int64
+		source, target int64 // strides
+		block          int64 // source block
+	}{
+		{"1MiB", 1 << 20, 1, 0, 0, 2 << 20},
+		{"64KiB", 64 << 10, 1, 0, 0, 128 << 10},
+		{"8KiB", 8 << 10, 1, 0, 0, 16 << 10},
+		{"512B", 512, 16, 1024, 512, 16 << 10},
+		{"256B-permute", 256, 32, 1024, 256, 32 << 10},
+		{"16B", 16, 128, 64, 16, 16 << 10},
+		{"2B", 2, 512, 256, 2, 128 << 10},
+	} {
+		run := &plan.Run{Bytes: shape.bytes}
+		if shape.count > 1 {
+			run.Loops = []plan.Loop{{Count: shape.count, SourceStride: shape.source, DestinationStride: shape.target}}
+		}
+		total := shape.bytes * shape.count
+		n := min(pool/shape.block, 128<<20/total)
+		rng := rand.New(rand.NewPCG(5, 6))
+		from, to := rng.Perm(int(pool / shape.block))[:n], rng.Perm(int(pool / shape.block))[:n]
+		segments := make([]stamp.Segment, n)
+		for i := range segments {
+			segments[i] = stamp.Segment{Run: run, SourceOffset: int64(from[i]) * shape.block, DestinationOffset: int64(to[i]) * shape.block}
+		}
+		b.Run(shape.name, func(b *testing.B) {
+			// Turn about, in the thread's own processor time: neighbours on
+			// the machine disturb both alike.
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var c move.Copier
+			c.Use(dst, src)
+			var ours, plain time.Duration
+			b.SetBytes(2 * total * n)
+			for b.Loop() {
+				began := processorTime(b)
+				for i := range segments {
+					for done := false; !done; {
+						var err error
+						if _, done, err = c.Add(&segments[i]); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				c.Flush()
+				between := processorTime(b)
+				for i := range segments {
+					o, d := segments[i].SourceOffset, segments[i].DestinationOffset
+					for range shape.count {
+						copy(dst[d:d+shape.bytes], src[o:o+shape.bytes])
+						o += shape.source
+						d += shape.target
+					}
+				}
+				ours += between - began
+				plain += processorTime(b) - between
+			}
+			b.ReportMetric(float64(plain)/float64(ours), "x-copy")
+		})
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
