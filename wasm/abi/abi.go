@@ -1,0 +1,208 @@
+// Package abi is the policy ABI kvferry/1: the records that go into a guest's
+// hooks and come out of them. The schema folder holds their only source and
+// says how they are encoded and how they may grow; Go and C code is generated
+// from it.
+//
+// Decoding never trusts a guest: offsets, counts, steps and texts are bounded
+// before anything is read, and a record that overlaps another is harmless,
+// since everything is copied out.
+package abi
+
+//go:generate go run ./gen
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits on messages.
+const (
+	MaxMessage      = 4 << 20
+	MaxRecords      = 1 << 18 // of one message, all lists together
+	MaxText         = 1024
+	MaxReason       = 256
+	MaxAlternatives = 8
+)
+
+// Error is a message that cannot be. Field is "record.field" in the schema's
+// names.
+type Error struct {
+	Message string
+	Field   string
+	Value   uint64
+	Reason  string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("abi: %s: %s is %d: %s", e.Message, e.Field, e.Value, e.Reason)
+}
+
+// sizeHeader is what every message begins with: magic, version (major << 16 |
+// minor), hook, size of its own record, size of the whole, and one reserved
+// word.
+const sizeHeader = 24
+
+type encoder struct{ b []byte }
+
+// take appends n zero bytes, 8-aligned, and returns where they start.
+func (e *encoder) take(n int) int {
+	at := (len(e.b) + 7) &^ 7
+	e.b = append(e.b, make([]byte, at+n-len(e.b))...)
+	return at
+}
+
+func (e *encoder) u32(at int, v uint32) { binary.LittleEndian.PutUint32(e.b[at:], v) }
+func (e *encoder) u64(at int, v uint64) { binary.LittleEndian.PutUint64(e.b[at:], v) }
+
+func (e *encoder) text(at int, s string) {
+	if s == "" {
+		return
+	}
+	to := e.take(len(s))
+	copy(e.b[to:], s)
+	e.u32(at, uint32(to))
+	e.u32(at+4, uint32(len(s)))
+}
+
+func putList[T any](e *encoder, at int, list []T, size int, put func(*T, *encoder, int)) {
+	if len(list) == 0 {
+		return
+	}
+	to := e.take(len(list) * size)
+	e.u32(at, uint32(to))
+	e.u32(at+4, uint32(len(list)))
+	e.u32(at+8, uint32(size))
+	for i := range list {
+		put(&list[i], e, to+i*size)
+	}
+}
+
+func encode(hook uint32, size int, put func(*encoder, int)) []byte {
+	e := &encoder{}
+	e.take(size)
+	put(e, 0)
+	e.take(0)
+	e.u32(0, Magic)
+	e.u32(4, Major<<16|Minor)
+	e.u32(8, hook)
+	e.u32(12, uint32(size))
+	e.u32(16, uint32(len(e.b)))
+	return e.b
+}
+
+type decoder struct {
+	b       []byte
+	name    string
+	records int
+	err     error
+}
+
+func (d *decoder) fail(field string, v uint64, why string, args ...any) {
+	if d.err == nil {
+		d.err = &Error{d.name, field, v, fmt.Sprintf(why, args...)}
+	}
+}
+
+// u32 reads a field; one that an older writer left out is zero.
+func (d *decoder) u32(at, end int) uint32 {
+	if at+4 > end {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(d.b[at:])
+}
+
+func (d *decoder) u64(at, end int) uint64 {
+	if at+8 > end {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(d.b[at:])
+}
+
+func (d *decoder) text(at, end int, field string) string {
+	from, n := uint64(d.u32(at, end)), uint64(d.u32(at+4, end))
+	switch {
+	case n == 0:
+		return ""
+	case n > MaxText:
+		d.fail(field, n, "a text has at most %d bytes", MaxText)
+		return ""
+	case from < sizeHeader || from+n > uint64(len(d.b)):
+		d.fail(field, from, "%d bytes there are not inside the message of %d", n, len(d.b))
+		return ""
+	}
+	s := string(d.b[from : from+n])
+	if !utf8.ValidString(s) {
+		d.fail(field, from, "not UTF-8")
+	}
+	return s
+}
+
+func getList[T any](d *decoder, at, end int, field string, get func(*T, *decoder, int, int)) []T {
+	from, n, step := uint64(d.u32(at, end)), uint64(d.u32(at+4, end)), uint64(d.u32(at+8, end))
+	if n == 0 || d.err != nil {
+		return nil
+	}
+	d.records += int(min(n, MaxRecords+1))
+	switch {
+	case d.records > MaxRecords:
+		d.fail(field, n, "a message has at most %d records", MaxRecords)
+		return nil
+	case step < 8 || step%8 != 0 || from%8 != 0:
+		d.fail(field, step, "records are 8-aligned and at least 8 bytes apart (list at %d)", from)
+		return nil
+	case from < sizeHeader || from+n*step > uint64(len(d.b)):
+		d.fail(field, n, "records of %d bytes at %d are not inside the message of %d", step, from, len(d.b))
+		return nil
+	}
+	out := make([]T, n)
+	for i := range out {
+		lo := int(from) + i*int(step)
+		get(&out[i], d, lo, lo+int(step))
+		if d.err != nil {
+			return nil
+		}
+	}
+	return out
+}
+
+func decode(b []byte, hook uint32, name string, get func(*decoder, int, int)) error {
+	d := &decoder{b: b, name: name}
+	if len(b) < sizeHeader || len(b) > MaxMessage {
+		return &Error{name, "size", uint64(len(b)), fmt.Sprintf("a message has %d to %d bytes", sizeHeader, MaxMessage)}
+	}
+	record, size := uint64(d.u32(12, sizeHeader)), uint64(d.u32(16, sizeHeader))
+	switch {
+	case d.u32(0, 4) != Magic:
+		d.fail("magic", uint64(d.u32(0, 4)), "want %d", uint64(Magic))
+	case d.u32(4, 8)>>16 != Major:
+		d.fail("version", uint64(d.u32(4, 8)>>16), "this side speaks kvferry/%d", Major)
+	case d.u32(8, 12) != hook:
+		d.fail("hook", uint64(d.u32(8, 12)), "want %d", hook)
+	case size != uint64(len(b)):
+		d.fail("size", size, "the message has %d bytes", len(b))
+	case record < sizeHeader || record%8 != 0 || record > size:
+		d.fail("record", record, "want a multiple of 8 from %d to %d", sizeHeader, size)
+	default:
+		get(d, 0, int(record))
+	}
+	return d.err
+}
+
+// Reason returns a guest's reason fit to be shown: at most MaxReason bytes, and
+// every rune that is not printable escaped.
+func Reason(s string) string {
+	out := make([]byte, 0, len(s))
+	for _, r := range s {
+		next := utf8.AppendRune(nil, r)
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			next = fmt.Appendf(nil, "\\u%04x", r)
+		}
+		if len(out)+len(next) > MaxReason {
+			break
+		}
+		out = append(out, next...)
+	}
+	return string(out)
+}

@@ -1,0 +1,583 @@
+// Code generated from schema/kvferry1.schema by gen; DO NOT EDIT.
+
+package abi
+
+// The version of the records.
+const (
+	Magic = 0x3146564b
+	Major = 1
+	Minor = 0
+)
+
+// The numbers of hook; they never change.
+const (
+	HookSelectLayout = 1
+	HookRemap        = 2
+)
+
+// The numbers of status; they never change.
+const (
+	StatusOk          = 0
+	StatusAgain       = 1 // out was too small: nothing is written, the low word is the size needed
+	StatusDeclined    = 2 // a deliberate no, with a reason
+	StatusUnsupported = 3
+	StatusBadInput    = 4
+)
+
+// The numbers of axis; they never change.
+const (
+	AxisLayer     = 1
+	AxisBlock     = 2
+	AxisToken     = 3
+	AxisHead      = 4
+	AxisDim       = 5
+	AxisSlot      = 6
+	AxisChannel   = 7
+	AxisComponent = 255 // the place of "component" in an order
+)
+
+// The numbers of dtype; they never change.
+const (
+	DtypeFp64    = 1
+	DtypeFp32    = 2
+	DtypeFp16    = 3
+	DtypeBf16    = 4
+	DtypeFp8E4m3 = 5
+	DtypeFp8E5m2 = 6
+	DtypeInt8    = 7
+	DtypeUint8   = 8
+	DtypeFp4     = 9
+	DtypeInt4    = 10
+)
+
+// The numbers of role; they never change.
+const (
+	RoleSource      = 1
+	RoleDestination = 2
+)
+
+// Range is a record: [from, to).
+type Range struct {
+	From uint32
+	To   uint32
+}
+
+const sizeRange = 8
+
+func (x *Range) put(e *encoder, at int) {
+	e.u32(at+0, x.From)
+	e.u32(at+4, x.To)
+}
+
+func (x *Range) get(d *decoder, at, end int) {
+	x.From = d.u32(at+0, end)
+	x.To = d.u32(at+4, end)
+}
+
+// Component is a record.
+type Component struct {
+	Name  string
+	Heads uint32 // 0: no heads
+	Dim   uint32
+	Dtype uint32
+	Bits  uint32 // of one element
+}
+
+const sizeComponent = 24
+
+func (x *Component) put(e *encoder, at int) {
+	e.text(at+0, x.Name)
+	e.u32(at+8, x.Heads)
+	e.u32(at+12, x.Dim)
+	e.u32(at+16, x.Dtype)
+	e.u32(at+20, x.Bits)
+}
+
+func (x *Component) get(d *decoder, at, end int) {
+	x.Name = d.text(at+0, end, "component.name")
+	x.Heads = d.u32(at+8, end)
+	x.Dim = d.u32(at+12, end)
+	x.Dtype = d.u32(at+16, end)
+	x.Bits = d.u32(at+20, end)
+}
+
+// Group is a record: layers with the same components, block size and block table.
+type Group struct {
+	Name       string
+	Heads      uint32
+	Layers     []Range
+	Components []Component
+}
+
+const sizeGroup = 40
+
+func (x *Group) put(e *encoder, at int) {
+	e.text(at+0, x.Name)
+	e.u32(at+8, x.Heads)
+	putList(e, at+16, x.Layers, sizeRange, (*Range).put)
+	putList(e, at+28, x.Components, sizeComponent, (*Component).put)
+}
+
+func (x *Group) get(d *decoder, at, end int) {
+	x.Name = d.text(at+0, end, "group.name")
+	x.Heads = d.u32(at+8, end)
+	x.Layers = getList(d, at+16, end, "group.layers", (*Range).get)
+	x.Components = getList(d, at+28, end, "group.components", (*Component).get)
+}
+
+// Label is a record: an operator's words about an engine.
+type Label struct {
+	Key   string
+	Value string
+}
+
+const sizeLabel = 16
+
+func (x *Label) put(e *encoder, at int) {
+	e.text(at+0, x.Key)
+	e.text(at+8, x.Value)
+}
+
+func (x *Label) get(d *decoder, at, end int) {
+	x.Key = d.text(at+0, end, "label.key")
+	x.Value = d.text(at+8, end, "label.value")
+}
+
+// Item is a record: one item of an order: axis[%mod][/div]; mod 0 is the whole axis.
+type Item struct {
+	Axis      uint32
+	Mod       uint32
+	Div       uint32
+	Component uint32 // 1 + the component whose own item it is; 0: of all
+}
+
+const sizeItem = 16
+
+func (x *Item) put(e *encoder, at int) {
+	e.u32(at+0, x.Axis)
+	e.u32(at+4, x.Mod)
+	e.u32(at+8, x.Div)
+	e.u32(at+12, x.Component)
+}
+
+func (x *Item) get(d *decoder, at, end int) {
+	x.Axis = d.u32(at+0, end)
+	x.Mod = d.u32(at+4, end)
+	x.Div = d.u32(at+8, end)
+	x.Component = d.u32(at+12, end)
+}
+
+// Cost is a record: what a period of tokens takes to move between two candidates, from the host's own arithmetic.
+type Cost struct {
+	Peer      uint32 // index in peers
+	Candidate uint32 // index in that peer's candidates
+	Pieces    uint64 // contiguous copies
+	Bytes     uint64
+}
+
+const sizeCost = 24
+
+func (x *Cost) put(e *encoder, at int) {
+	e.u32(at+0, x.Peer)
+	e.u32(at+4, x.Candidate)
+	e.u64(at+8, x.Pieces)
+	e.u64(at+16, x.Bytes)
+}
+
+func (x *Cost) get(d *decoder, at, end int) {
+	x.Peer = d.u32(at+0, end)
+	x.Candidate = d.u32(at+4, end)
+	x.Pieces = d.u64(at+8, end)
+	x.Bytes = d.u64(at+16, end)
+}
+
+// Candidate is a record: a layout that the engine's attention can read and write.
+type Candidate struct {
+	Name      string
+	Order     []Item
+	Block     uint32 // tokens
+	Blocks    uint32
+	Attention uint32 // relative cost of attention on it, 0: not said
+	Costs     []Cost
+}
+
+const sizeCandidate = 48
+
+func (x *Candidate) put(e *encoder, at int) {
+	e.text(at+0, x.Name)
+	putList(e, at+8, x.Order, sizeItem, (*Item).put)
+	e.u32(at+20, x.Block)
+	e.u32(at+24, x.Blocks)
+	e.u32(at+28, x.Attention)
+	putList(e, at+36, x.Costs, sizeCost, (*Cost).put)
+}
+
+func (x *Candidate) get(d *decoder, at, end int) {
+	x.Name = d.text(at+0, end, "candidate.name")
+	x.Order = getList(d, at+8, end, "candidate.order", (*Item).get)
+	x.Block = d.u32(at+20, end)
+	x.Blocks = d.u32(at+24, end)
+	x.Attention = d.u32(at+28, end)
+	x.Costs = getList(d, at+36, end, "candidate.costs", (*Cost).get)
+}
+
+// Peer is a record: an engine that the configuration expects to meet.
+type Peer struct {
+	Engine     string
+	TP         uint32
+	Stages     uint32
+	DCP        uint32
+	Interleave uint32
+	Candidates []Candidate
+}
+
+const sizePeer = 40
+
+func (x *Peer) put(e *encoder, at int) {
+	e.text(at+0, x.Engine)
+	e.u32(at+8, x.TP)
+	e.u32(at+12, x.Stages)
+	e.u32(at+16, x.DCP)
+	e.u32(at+20, x.Interleave)
+	putList(e, at+24, x.Candidates, sizeCandidate, (*Candidate).put)
+}
+
+func (x *Peer) get(d *decoder, at, end int) {
+	x.Engine = d.text(at+0, end, "peer.engine")
+	x.TP = d.u32(at+8, end)
+	x.Stages = d.u32(at+12, end)
+	x.DCP = d.u32(at+16, end)
+	x.Interleave = d.u32(at+20, end)
+	x.Candidates = getList(d, at+24, end, "peer.candidates", (*Candidate).get)
+}
+
+// Pool is a record.
+type Pool struct {
+	Block  uint32 // tokens a block, on each rank
+	Blocks uint32
+}
+
+const sizePool = 8
+
+func (x *Pool) put(e *encoder, at int) {
+	e.u32(at+0, x.Block)
+	e.u32(at+4, x.Blocks)
+}
+
+func (x *Pool) get(d *decoder, at, end int) {
+	x.Block = d.u32(at+0, end)
+	x.Blocks = d.u32(at+4, end)
+}
+
+// Part is a record: what a rank holds of a group.
+type Part struct {
+	Group         uint32
+	DCPSize       uint32 // token t is held where (t / interleave) mod dcp_size == dcp_phase
+	DCPInterleave uint32
+	DCPPhase      uint32
+	Layers        []Range
+	Heads         []Range // in storage order; empty for a group without heads
+}
+
+const sizePart = 40
+
+func (x *Part) put(e *encoder, at int) {
+	e.u32(at+0, x.Group)
+	e.u32(at+4, x.DCPSize)
+	e.u32(at+8, x.DCPInterleave)
+	e.u32(at+12, x.DCPPhase)
+	putList(e, at+16, x.Layers, sizeRange, (*Range).put)
+	putList(e, at+28, x.Heads, sizeRange, (*Range).put)
+}
+
+func (x *Part) get(d *decoder, at, end int) {
+	x.Group = d.u32(at+0, end)
+	x.DCPSize = d.u32(at+4, end)
+	x.DCPInterleave = d.u32(at+8, end)
+	x.DCPPhase = d.u32(at+12, end)
+	x.Layers = getList(d, at+16, end, "part.layers", (*Range).get)
+	x.Heads = getList(d, at+28, end, "part.heads", (*Range).get)
+}
+
+// Rank is a record.
+type Rank struct {
+	Rank  uint32
+	PP    uint32
+	TP    uint32
+	DCP   uint32
+	Host  string // empty: not known
+	Parts []Part
+}
+
+const sizeRank = 40
+
+func (x *Rank) put(e *encoder, at int) {
+	e.u32(at+0, x.Rank)
+	e.u32(at+4, x.PP)
+	e.u32(at+8, x.TP)
+	e.u32(at+12, x.DCP)
+	e.text(at+16, x.Host)
+	putList(e, at+24, x.Parts, sizePart, (*Part).put)
+}
+
+func (x *Rank) get(d *decoder, at, end int) {
+	x.Rank = d.u32(at+0, end)
+	x.PP = d.u32(at+4, end)
+	x.TP = d.u32(at+8, end)
+	x.DCP = d.u32(at+12, end)
+	x.Host = d.text(at+16, end, "rank.host")
+	x.Parts = getList(d, at+24, end, "rank.parts", (*Part).get)
+}
+
+// Side is a record.
+type Side struct {
+	Engine     string
+	TP         uint32
+	Stages     uint32
+	DCP        uint32
+	Interleave uint32
+	Pools      []Pool // by group
+	Ranks      []Rank // by rank number
+	Labels     []Label
+}
+
+const sizeSide = 64
+
+func (x *Side) put(e *encoder, at int) {
+	e.text(at+0, x.Engine)
+	e.u32(at+8, x.TP)
+	e.u32(at+12, x.Stages)
+	e.u32(at+16, x.DCP)
+	e.u32(at+20, x.Interleave)
+	putList(e, at+24, x.Pools, sizePool, (*Pool).put)
+	putList(e, at+36, x.Ranks, sizeRank, (*Rank).put)
+	putList(e, at+48, x.Labels, sizeLabel, (*Label).put)
+}
+
+func (x *Side) get(d *decoder, at, end int) {
+	x.Engine = d.text(at+0, end, "side.engine")
+	x.TP = d.u32(at+8, end)
+	x.Stages = d.u32(at+12, end)
+	x.DCP = d.u32(at+16, end)
+	x.Interleave = d.u32(at+20, end)
+	x.Pools = getList(d, at+24, end, "side.pools", (*Pool).get)
+	x.Ranks = getList(d, at+36, end, "side.ranks", (*Rank).get)
+	x.Labels = getList(d, at+48, end, "side.labels", (*Label).get)
+}
+
+// Assignment is a record: the destination rank takes a box from the source rank.
+type Assignment struct {
+	Components      uint64 // bit i: component i of the group
+	Group           uint32
+	Destination     uint32
+	Source          uint32
+	LayerFrom       uint32
+	LayerTo         uint32
+	HeadFrom        uint32
+	HeadTo          uint32
+	TokenSize       uint32 // 0: all tokens; else those with (t / token_interleave) mod token_size == token_phase
+	TokenInterleave uint32
+	TokenPhase      uint32
+}
+
+const sizeAssignment = 48
+
+func (x *Assignment) put(e *encoder, at int) {
+	e.u64(at+0, x.Components)
+	e.u32(at+8, x.Group)
+	e.u32(at+12, x.Destination)
+	e.u32(at+16, x.Source)
+	e.u32(at+20, x.LayerFrom)
+	e.u32(at+24, x.LayerTo)
+	e.u32(at+28, x.HeadFrom)
+	e.u32(at+32, x.HeadTo)
+	e.u32(at+36, x.TokenSize)
+	e.u32(at+40, x.TokenInterleave)
+	e.u32(at+44, x.TokenPhase)
+}
+
+func (x *Assignment) get(d *decoder, at, end int) {
+	x.Components = d.u64(at+0, end)
+	x.Group = d.u32(at+8, end)
+	x.Destination = d.u32(at+12, end)
+	x.Source = d.u32(at+16, end)
+	x.LayerFrom = d.u32(at+20, end)
+	x.LayerTo = d.u32(at+24, end)
+	x.HeadFrom = d.u32(at+28, end)
+	x.HeadTo = d.u32(at+32, end)
+	x.TokenSize = d.u32(at+36, end)
+	x.TokenInterleave = d.u32(at+40, end)
+	x.TokenPhase = d.u32(at+44, end)
+}
+
+// Alternative is a record.
+type Alternative struct {
+	Assignments []Assignment
+}
+
+const sizeAlternative = 16
+
+func (x *Alternative) put(e *encoder, at int) {
+	putList(e, at+0, x.Assignments, sizeAssignment, (*Assignment).put)
+}
+
+func (x *Alternative) get(d *decoder, at, end int) {
+	x.Assignments = getList(d, at+0, end, "alternative.assignments", (*Assignment).get)
+}
+
+// SelectLayoutIn is a message of hook select_layout.
+type SelectLayoutIn struct {
+	Engine     string
+	Model      string
+	Role       uint32
+	Layers     uint32
+	TP         uint32
+	Stages     uint32
+	DCP        uint32
+	Interleave uint32
+	Previous   uint32 // 1 + the index answered before, 0: none
+	Groups     []Group
+	Candidates []Candidate
+	Peers      []Peer
+	Labels     []Label
+}
+
+const sizeSelectLayoutIn = 120
+
+func (x *SelectLayoutIn) put(e *encoder, at int) {
+	e.text(at+24, x.Engine)
+	e.text(at+32, x.Model)
+	e.u32(at+40, x.Role)
+	e.u32(at+44, x.Layers)
+	e.u32(at+48, x.TP)
+	e.u32(at+52, x.Stages)
+	e.u32(at+56, x.DCP)
+	e.u32(at+60, x.Interleave)
+	e.u32(at+64, x.Previous)
+	putList(e, at+72, x.Groups, sizeGroup, (*Group).put)
+	putList(e, at+84, x.Candidates, sizeCandidate, (*Candidate).put)
+	putList(e, at+96, x.Peers, sizePeer, (*Peer).put)
+	putList(e, at+108, x.Labels, sizeLabel, (*Label).put)
+}
+
+func (x *SelectLayoutIn) get(d *decoder, at, end int) {
+	x.Engine = d.text(at+24, end, "select_layout_in.engine")
+	x.Model = d.text(at+32, end, "select_layout_in.model")
+	x.Role = d.u32(at+40, end)
+	x.Layers = d.u32(at+44, end)
+	x.TP = d.u32(at+48, end)
+	x.Stages = d.u32(at+52, end)
+	x.DCP = d.u32(at+56, end)
+	x.Interleave = d.u32(at+60, end)
+	x.Previous = d.u32(at+64, end)
+	x.Groups = getList(d, at+72, end, "select_layout_in.groups", (*Group).get)
+	x.Candidates = getList(d, at+84, end, "select_layout_in.candidates", (*Candidate).get)
+	x.Peers = getList(d, at+96, end, "select_layout_in.peers", (*Peer).get)
+	x.Labels = getList(d, at+108, end, "select_layout_in.labels", (*Label).get)
+}
+
+// Encode returns the message's bytes.
+func (x *SelectLayoutIn) Encode() []byte { return encode(HookSelectLayout, sizeSelectLayoutIn, x.put) }
+
+// DecodeSelectLayoutIn reads a message.
+//
+// Errors: *Error.
+func DecodeSelectLayoutIn(b []byte) (*SelectLayoutIn, error) {
+	x := new(SelectLayoutIn)
+	return x, decode(b, HookSelectLayout, "select_layout_in", x.get)
+}
+
+// SelectLayoutOut is a message of hook select_layout.
+type SelectLayoutOut struct {
+	Index  uint32 // of the candidate chosen
+	Reason string // at most 256 bytes of printable UTF-8
+}
+
+const sizeSelectLayoutOut = 40
+
+func (x *SelectLayoutOut) put(e *encoder, at int) {
+	e.u32(at+24, x.Index)
+	e.text(at+32, x.Reason)
+}
+
+func (x *SelectLayoutOut) get(d *decoder, at, end int) {
+	x.Index = d.u32(at+24, end)
+	x.Reason = d.text(at+32, end, "select_layout_out.reason")
+}
+
+// Encode returns the message's bytes.
+func (x *SelectLayoutOut) Encode() []byte {
+	return encode(HookSelectLayout, sizeSelectLayoutOut, x.put)
+}
+
+// DecodeSelectLayoutOut reads a message.
+//
+// Errors: *Error.
+func DecodeSelectLayoutOut(b []byte) (*SelectLayoutOut, error) {
+	x := new(SelectLayoutOut)
+	return x, decode(b, HookSelectLayout, "select_layout_out", x.get)
+}
+
+// RemapIn is a message of hook remap.
+type RemapIn struct {
+	Model  string
+	Layers uint32
+	Groups []Group
+	Sides  []Side // source, destination
+}
+
+const sizeRemapIn = 64
+
+func (x *RemapIn) put(e *encoder, at int) {
+	e.text(at+24, x.Model)
+	e.u32(at+32, x.Layers)
+	putList(e, at+40, x.Groups, sizeGroup, (*Group).put)
+	putList(e, at+52, x.Sides, sizeSide, (*Side).put)
+}
+
+func (x *RemapIn) get(d *decoder, at, end int) {
+	x.Model = d.text(at+24, end, "remap_in.model")
+	x.Layers = d.u32(at+32, end)
+	x.Groups = getList(d, at+40, end, "remap_in.groups", (*Group).get)
+	x.Sides = getList(d, at+52, end, "remap_in.sides", (*Side).get)
+}
+
+// Encode returns the message's bytes.
+func (x *RemapIn) Encode() []byte { return encode(HookRemap, sizeRemapIn, x.put) }
+
+// DecodeRemapIn reads a message.
+//
+// Errors: *Error.
+func DecodeRemapIn(b []byte) (*RemapIn, error) {
+	x := new(RemapIn)
+	return x, decode(b, HookRemap, "remap_in", x.get)
+}
+
+// RemapOut is a message of hook remap.
+type RemapOut struct {
+	Alternatives []Alternative // at most 8, best first
+	Reason       string
+}
+
+const sizeRemapOut = 48
+
+func (x *RemapOut) put(e *encoder, at int) {
+	putList(e, at+24, x.Alternatives, sizeAlternative, (*Alternative).put)
+	e.text(at+36, x.Reason)
+}
+
+func (x *RemapOut) get(d *decoder, at, end int) {
+	x.Alternatives = getList(d, at+24, end, "remap_out.alternatives", (*Alternative).get)
+	x.Reason = d.text(at+36, end, "remap_out.reason")
+}
+
+// Encode returns the message's bytes.
+func (x *RemapOut) Encode() []byte { return encode(HookRemap, sizeRemapOut, x.put) }
+
+// DecodeRemapOut reads a message.
+//
+// Errors: *Error.
+func DecodeRemapOut(b []byte) (*RemapOut, error) {
+	x := new(RemapOut)
+	return x, decode(b, HookRemap, "remap_out", x.get)
+}

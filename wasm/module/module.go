@@ -1,0 +1,354 @@
+// Package module reads and seals policy modules without running them: their
+// sections, the marker of the ABI and the manifest.
+//
+// It is no validator; the host validates what it loads.
+package module
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// Names that a sealed module carries.
+const (
+	Marker          = "kvferry_abi_v1" // exported immutable i32 global; its value is the ABI's minor
+	ManifestSection = "kvferry.manifest"
+	MaxManifest     = 16 << 10
+	MaxModule       = 8 << 20
+)
+
+// Manifest is what a policy says of itself.
+type Manifest struct {
+	Name    string   `json:"name"`
+	Version string   `json:"version"` // semantic
+	Hooks   []string `json:"hooks"`   // "select_layout", "remap"
+	ABI     ABIRange `json:"abi"`
+	Fuel    uint64   `json:"fuel,omitempty"`   // wanted for a call
+	Memory  uint64   `json:"memory,omitempty"` // bytes wanted
+}
+
+// ABIRange is the range of minors that a policy can work with.
+type ABIRange struct {
+	Min string `json:"min"` // "1.0"
+	Max string `json:"max"`
+}
+
+// Error is a module that cannot be a policy. Offset is a byte offset into it,
+// or -1.
+type Error struct {
+	Offset int
+	What   string
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("module: %s: %s", e.What, e.Reason)
+	}
+	return fmt.Sprintf("module: byte %d: %s: %s", e.Offset, e.What, e.Reason)
+}
+
+var (
+	nameForm    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	versionForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$`)
+	abiForm     = regexp.MustCompile(`^1\.(0|[1-9][0-9]{0,4})$`)
+)
+
+// ParseManifest reads a manifest strictly.
+func ParseManifest(text []byte) (Manifest, error) {
+	var m Manifest
+	bad := func(what, why string, args ...any) (Manifest, error) {
+		return Manifest{}, &Error{-1, "manifest: " + what, fmt.Sprintf(why, args...)}
+	}
+	if len(text) > MaxManifest {
+		return bad("size", "%d bytes, at most %d are read", len(text), MaxManifest)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return bad("JSON", "%v", err)
+	}
+	if d.More() {
+		return bad("JSON", "something follows the object")
+	}
+	switch {
+	case !nameForm.MatchString(m.Name):
+		return bad("name", "%q: want a small letter, then small letters, digits and -, 63 at most", m.Name)
+	case !versionForm.MatchString(m.Version):
+		return bad("version", "%q is no semantic version", m.Version)
+	case len(m.Hooks) == 0:
+		return bad("hooks", "none named")
+	case !abiForm.MatchString(m.ABI.Min) || !abiForm.MatchString(m.ABI.Max):
+		return bad("abi", "%q to %q: want versions such as 1.0", m.ABI.Min, m.ABI.Max)
+	}
+	for i, h := range m.Hooks {
+		if h != "select_layout" && h != "remap" || slices.Contains(m.Hooks[:i], h) {
+			return bad("hooks", "%q: want select_layout and remap, each once", h)
+		}
+	}
+	return m, nil
+}
+
+// section is one section of a module; from and to bound its contents.
+type section struct {
+	id       byte
+	start    int // of the id
+	from, to int
+	name     string // of a custom section
+	nameEnd  int
+}
+
+var errTruncated = errors.New("truncated")
+
+func sections(b []byte) ([]section, error) {
+	if len(b) < 8 || string(b[:4]) != "\x00asm" || binary.LittleEndian.Uint32(b[4:]) != 1 {
+		return nil, &Error{0, "header", "no core WebAssembly module of version 1"}
+	}
+	if len(b) > MaxModule {
+		return nil, &Error{0, "size", fmt.Sprintf("%d bytes, at most %d are read", len(b), MaxModule)}
+	}
+	var out []section
+	for at := 8; at < len(b); {
+		s := section{id: b[at], start: at}
+		n, w, err := leb(b[at+1:])
+		if err != nil || uint64(n) > uint64(len(b)-at-1-w) {
+			return nil, &Error{at, "section size", "reaches past the module"}
+		}
+		s.from = at + 1 + w
+		s.to = s.from + int(n)
+		if s.id == 0 {
+			n, w, err := leb(b[s.from:s.to])
+			if err != nil || uint64(n) > uint64(s.to-s.from-w) {
+				return nil, &Error{s.from, "custom section", "its name reaches past the section"}
+			}
+			s.nameEnd = s.from + w + int(n)
+			s.name = string(b[s.from+w : s.nameEnd])
+		}
+		out = append(out, s)
+		at = s.to
+	}
+	return out, nil
+}
+
+// ReadManifest returns the manifest of a module.
+func ReadManifest(b []byte) (Manifest, error) {
+	ss, err := sections(b)
+	if err != nil {
+		return Manifest{}, err
+	}
+	found := -1
+	for i, s := range ss {
+		if s.id == 0 && s.name == ManifestSection {
+			if found >= 0 {
+				return Manifest{}, &Error{s.start, "section " + ManifestSection, "stands twice"}
+			}
+			found = i
+		}
+	}
+	if found < 0 {
+		return Manifest{}, &Error{-1, "section " + ManifestSection, "missing: the module was not sealed"}
+	}
+	return ParseManifest(b[ss[found].nameEnd:ss[found].to])
+}
+
+// Start returns the byte offset of a module's start section, or -1.
+func Start(b []byte) int {
+	ss, err := sections(b)
+	if err != nil {
+		return -1
+	}
+	for _, s := range ss {
+		if s.id == 8 {
+			return s.start
+		}
+	}
+	return -1
+}
+
+// leb reads an unsigned LEB128 of at most 32 bits.
+func leb(b []byte) (v uint32, width int, err error) {
+	for i := range 5 {
+		if i >= len(b) {
+			return 0, 0, errTruncated
+		}
+		if i == 4 && b[i] > 0x0f {
+			return 0, 0, errTruncated
+		}
+		v |= uint32(b[i]&0x7f) << (7 * i)
+		if b[i] < 0x80 {
+			return v, i + 1, nil
+		}
+	}
+	return 0, 0, errTruncated
+}
+
+// Seal adds the marker of the ABI with the given minor and the manifest to a
+// linked module. A module that has either is refused.
+func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
+	if _, err := ParseManifest(manifest); err != nil {
+		return nil, err
+	}
+	ss, err := sections(b)
+	if err != nil {
+		return nil, err
+	}
+	globals := uint32(0)
+	var global, export *section
+	for i := range ss {
+		s := &ss[i]
+		switch s.id {
+		case 0:
+			if s.name == ManifestSection {
+				return nil, &Error{s.start, "section " + ManifestSection, "the module is sealed already"}
+			}
+		case 2:
+			n, err := importedGlobals(b[s.from:s.to])
+			if err != nil {
+				return nil, err
+			}
+			globals += n
+		case 6:
+			global = s
+			n, _, err := leb(b[s.from:s.to])
+			if err != nil {
+				return nil, &Error{s.from, "global section", "no count"}
+			}
+			globals += n
+		case 7:
+			export = s
+		}
+	}
+	if export == nil {
+		return nil, &Error{-1, "export section", "missing: a policy exports memory, kvferry_arena and its hooks"}
+	}
+	entry := append([]byte{0x7f, 0x00, 0x41}, sleb(int32(minor))...)
+	entry = append(entry, 0x0b)
+	exported := append(uleb(uint32(len(Marker))), Marker...)
+	exported = append(append(exported, 0x03), uleb(globals)...)
+
+	out := slices.Clone(b[:8])
+	for i := range ss {
+		s := &ss[i]
+		if s == export && global == nil {
+			out = appendSection(out, 6, append([]byte{1}, entry...))
+		}
+		switch s {
+		case global:
+			body, err := grown(b[s.from:s.to], entry)
+			if err != nil {
+				return nil, err
+			}
+			out = appendSection(out, 6, body)
+		case export:
+			body, err := grown(b[s.from:s.to], exported)
+			if err != nil {
+				return nil, err
+			}
+			out = appendSection(out, 7, body)
+		default:
+			out = append(out, b[s.start:s.to]...)
+		}
+	}
+	custom := append(uleb(uint32(len(ManifestSection))), ManifestSection...)
+	return appendSection(out, 0, append(custom, manifest...)), nil
+}
+
+// grown is a section's contents with one entry more.
+func grown(body, entry []byte) ([]byte, error) {
+	n, w, err := leb(body)
+	if err != nil {
+		return nil, &Error{-1, "section", "no count"}
+	}
+	out := append(uleb(n+1), body[w:]...)
+	return append(out, entry...), nil
+}
+
+func appendSection(out []byte, id byte, body []byte) []byte {
+	out = append(append(out, id), uleb(uint32(len(body)))...)
+	return append(out, body...)
+}
+
+// importedGlobals counts the globals among the imports.
+func importedGlobals(b []byte) (uint32, error) {
+	bad := &Error{-1, "import section", "cannot be read"}
+	n, w, err := leb(b)
+	if err != nil {
+		return 0, bad
+	}
+	count := uint32(0)
+	at := w
+	skip := func() bool { // one LEB
+		_, w, err := leb(b[min(at, len(b)):])
+		at += w
+		return err == nil
+	}
+	limits := func() bool {
+		if at >= len(b) {
+			return false
+		}
+		flag := b[at]
+		at++
+		return skip() && (flag&1 == 0 || skip())
+	}
+	for range n {
+		for range 2 { // module, name
+			n, w, err := leb(b[min(at, len(b)):])
+			if err != nil || uint64(n) > uint64(len(b)-at-w) {
+				return 0, bad
+			}
+			at += w + int(n)
+		}
+		if at >= len(b) {
+			return 0, bad
+		}
+		kind := b[at]
+		at++
+		ok := true
+		switch kind {
+		case 0:
+			ok = skip()
+		case 1:
+			at++
+			ok = limits()
+		case 2:
+			ok = limits()
+		case 3:
+			at += 2
+			count++
+		default:
+			ok = false
+		}
+		if !ok || at > len(b) {
+			return 0, bad
+		}
+	}
+	return count, nil
+}
+
+func uleb(v uint32) []byte {
+	var out []byte
+	for {
+		c := byte(v & 0x7f)
+		if v >>= 7; v == 0 {
+			return append(out, c)
+		}
+		out = append(out, c|0x80)
+	}
+}
+
+func sleb(v int32) []byte {
+	var out []byte
+	for {
+		c := byte(v & 0x7f)
+		v >>= 7
+		if v == 0 && c&0x40 == 0 || v == -1 && c&0x40 != 0 {
+			return append(out, c)
+		}
+		out = append(out, c|0x80)
+	}
+}

@@ -1,0 +1,127 @@
+/* What a kvferry/1 policy in C needs: access to the records of a message,
+ * an answer that grows inside the host's output buffer, and reasons. Freestanding,
+ * header only. See wasm/abi/schema for the records.
+ *
+ * A policy defines KVF_HOOK functions and nothing else:
+ *
+ *   #include "kvferry.h"
+ *   KVF_HOOK(kvferry_remap) {
+ *       const kvf_remap_in *q = kvf_input(in, in_len, KVF_HOOK_REMAP, sizeof *q);
+ *       if (!q) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
+ *       kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out));
+ *       ...
+ *       return kvf_end(&a, KVF_STATUS_OK);
+ *   }
+ *
+ * Build: clang --target=wasm32-unknown-unknown -O2 -nostdlib
+ *        -Wl,--no-entry -Wl,--strip-all -I wasm/sdk/c -o policy.wasm policy.c
+ *        go run ./wasm/module/seal policy.wasm manifest.json
+ *
+ * The second step adds the manifest and the marker of the ABI, the global
+ * kvferry_abi_v1, which C has no way to export.
+ */
+#ifndef KVFERRY_H
+#define KVFERRY_H
+
+#include "kvferry_abi_gen.h"
+
+#define KVF_EXPORT(name) __attribute__((export_name(name), used))
+#define KVF_HOOK(name) KVF_EXPORT(#name) uint64_t name(uint32_t in, uint32_t in_len, uint32_t out, uint32_t out_cap)
+
+extern unsigned char __heap_base;
+static uint32_t kvf_heap;
+
+/* kvf_take returns n bytes, 8-aligned, that are zero in a fresh instance; 0 when
+ * memory is out. There is no free: the host restores the memory after a call. */
+static uint32_t kvf_take(uint32_t n) {
+	if (!kvf_heap) kvf_heap = ((uint32_t)&__heap_base + 7) & ~7u;
+	uint64_t end = (uint64_t)kvf_heap + (((uint64_t)n + 7) & ~7ull);
+	uint64_t have = (uint64_t)__builtin_wasm_memory_size(0) * 65536;
+	if (end > have) {
+		uint64_t pages = (end - have + 65535) / 65536;
+		if (pages > 65536 || __builtin_wasm_memory_grow(0, (uint32_t)pages) == (uint32_t)-1) return 0;
+	}
+	uint32_t at = kvf_heap;
+	kvf_heap = (uint32_t)end;
+	return at;
+}
+
+/* The host asks once an instance for room for input and output. */
+KVF_EXPORT("kvferry_arena") uint32_t kvferry_arena(uint32_t size) { return kvf_take(size); }
+
+static inline uint64_t kvf_status(uint32_t status, uint32_t low) { return (uint64_t)status << 32 | low; }
+
+typedef struct { uint32_t magic, version, hook, record, size, header_reserved; } kvf_header;
+
+/* kvf_input returns the message's own record, or 0 where it is not one of this
+ * hook. Fields that an older host left out must not be read: check h->record
+ * before using what a later minor appended. */
+static inline const void *kvf_input(uint32_t in, uint32_t len, uint32_t hook, uint32_t record) {
+	const kvf_header *h = (const kvf_header *)in;
+	if (len < sizeof *h || h->magic != KVF_MAGIC || h->version >> 16 != KVF_MAJOR || h->hook != hook || h->size != len || h->record < record) return 0;
+	return h;
+}
+
+/* KVF_AT is record i of a list of the message at base. */
+#define KVF_AT(type, base, list, i) ((const type *)((uint32_t)(base) + (list).at + (uint32_t)(i) * (list).step))
+
+static inline const char *kvf_chars(const void *base, kvf_text t) { return (const char *)((uint32_t)base + t.at); }
+
+/* An answer grows at its end; need counts on when the buffer is full, so that
+ * the host can be told what would have been enough. */
+typedef struct { uint32_t at, cap; uint64_t need; } kvf_answer;
+
+/* kvf_grow returns n more zero bytes of the answer, 8-aligned, or 0. */
+static inline uint32_t kvf_grow(kvf_answer *a, uint32_t n) {
+	uint64_t from = (a->need + 7) & ~7ull;
+	a->need = from + n;
+	if (a->need > a->cap) return 0;
+	uint64_t *p = (uint64_t *)(a->at + (uint32_t)from);
+	for (uint32_t i = 0; i < (n + 7) / 8; i++) p[i] = 0;
+	return (uint32_t)p;
+}
+
+static inline kvf_answer kvf_begin(uint32_t out, uint32_t cap, uint32_t hook, uint32_t record) {
+	kvf_answer a = {out, cap & ~7u, 0};
+	kvf_header *h = (kvf_header *)kvf_grow(&a, record);
+	if (h) {
+		h->magic = KVF_MAGIC;
+		h->version = KVF_MAJOR << 16 | KVF_MINOR;
+		h->hook = hook;
+		h->record = record;
+	}
+	return a;
+}
+
+static inline uint64_t kvf_end(kvf_answer *a, uint32_t status) {
+	a->need = (a->need + 7) & ~7ull;
+	if (a->need > a->cap) return kvf_status(KVF_STATUS_AGAIN, a->need > 0xffffffffu ? 0xffffffffu : (uint32_t)a->need);
+	((kvf_header *)a->at)->size = (uint32_t)a->need;
+	return kvf_status(status, (uint32_t)a->need);
+}
+
+/* Text that is put together piece by piece, at most 256 bytes. */
+typedef struct { char c[256]; uint32_t n; } kvf_line;
+
+static inline void kvf_say(kvf_line *l, const char *s, uint32_t n) {
+	for (uint32_t i = 0; i < n && l->n < sizeof l->c; i++) l->c[l->n++] = s[i];
+}
+#define KVF_SAY(line, literal) kvf_say(line, literal, sizeof literal - 1)
+
+static inline void kvf_say_number(kvf_line *l, uint64_t v) {
+	char d[20];
+	uint32_t n = 0;
+	do d[n++] = (char)('0' + v % 10); while (v /= 10);
+	while (n) kvf_say(l, &d[--n], 1);
+}
+
+/* kvf_put_text stores a line in the answer and points t (in the answer) at it. */
+static inline void kvf_put_text(kvf_answer *a, kvf_text *t, const kvf_line *l) {
+	uint32_t p = kvf_grow(a, l->n);
+	if (!p) return;
+	for (uint32_t i = 0; i < l->n; i++) ((char *)p)[i] = l->c[i];
+	t->at = p - a->at;
+	t->length = l->n;
+}
+
+#endif
