@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/session"
+)
+
+// conn is a control connection. One goroutine reads; any may write.
+type conn struct {
+	raw   net.Conn
+	write time.Duration // deadline of one frame
+	mu    sync.Mutex    // held while a frame is written, so that frames stay whole
+}
+
+// read returns the next frame. idle bounds the silence before it and the time
+// it takes; zero leaves the connection's deadline as it is.
+func (c *conn) read(idle time.Duration) (session.Type, []byte, error) {
+	if idle > 0 {
+		if err := c.raw.SetReadDeadline(time.Now().Add(idle)); err != nil {
+			return 0, nil, err
+		}
+	}
+	var head [session.HeaderSize]byte
+	if _, err := io.ReadFull(c.raw, head[:]); err != nil {
+		return 0, nil, err
+	}
+	h, err := session.ParseHeader(head)
+	if err != nil {
+		return 0, nil, err
+	}
+	payload, err := readPayload(c.raw, h.Length)
+	if err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, nil, fmt.Errorf("read a %s of %d bytes: %w", h.Type, h.Length, err)
+	}
+	return h.Type, payload, nil
+}
+
+// readPayload grows with what arrives: a header alone must not make us
+// allocate what it claims.
+func readPayload(r io.Reader, n int) ([]byte, error) {
+	buf := make([]byte, 0, min(n, 64<<10))
+	for len(buf) < n {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		to := min(cap(buf), n)
+		k, err := io.ReadFull(r, buf[len(buf):to])
+		buf = buf[:len(buf)+k]
+		if err != nil {
+			return nil, err
+		}
+	}
+	return buf, nil
+}
+
+func (c *conn) send(frame []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.raw.SetWriteDeadline(time.Now().Add(c.write)); err != nil {
+		return err
+	}
+	_, err := c.raw.Write(frame)
+	return err
+}
+
+func (c *conn) close() error { return c.raw.Close() }
+
+// splitAddress parses "unix:/path" and "tcp:host:port".
+func splitAddress(s string) (network, address string, err error) {
+	network, address, ok := strings.Cut(s, ":")
+	if !ok || address == "" || network != "unix" && network != "tcp" {
+		return "", "", blame.On(blame.Operator, fmt.Errorf("agent: address %q: want unix:/path or tcp:host:port", s))
+	}
+	return network, address, nil
+}
+
+func listen(s string, insecure bool) (net.Listener, error) {
+	network, address, err := splitAddress(s)
+	if err != nil {
+		return nil, err
+	}
+	if network == "tcp" {
+		if err := loopbackOnly(address, insecure); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, blame.On(blame.Operator, fmt.Errorf("agent: listen: %w", err))
+	}
+	return l, nil
+}
+
+func loopbackOnly(address string, insecure bool) error {
+	if insecure {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return blame.On(blame.Operator, fmt.Errorf("agent: address %q: %w", address, err))
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return blame.On(blame.Operator, fmt.Errorf("agent: address %q is not on loopback, and the control connection is plaintext: refused unless Insecure is set", address))
+}
+
+func dial(ctx context.Context, s string, insecure bool) (net.Conn, error) {
+	network, address, err := splitAddress(s)
+	if err != nil {
+		return nil, err
+	}
+	if network == "tcp" {
+		if err := loopbackOnly(address, insecure); err != nil {
+			return nil, err
+		}
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, blame.On(blame.Peer, fmt.Errorf("agent: connect to %s: %w", s, err))
+	}
+	return c, nil
+}
+
+// broken says whose fault a failed read or write of a connection is.
+func broken(err error) error {
+	var b blame.Error
+	if errors.As(err, &b) {
+		return err
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("the peer closed the connection: %w", err)
+	}
+	return blame.On(blame.Peer, err)
+}

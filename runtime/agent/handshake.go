@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/session"
+	"github.com/kvferry/kvferry/runtime/transfer"
+	"github.com/kvferry/kvferry/transport"
+)
+
+func (e *Engine) hello(role session.Role, want string) *session.Hello {
+	a := e.agent
+	h := &session.Hello{
+		Versions: session.Versions{Protocol: session.Protocol, ABI: session.ABI, Plan: session.PlanVersion},
+		Role:     role, Agent: a.cfg.Name, Group: a.cfg.Group, Want: want, Engine: e.desc,
+		Policy: session.Policy{Required: a.cfg.PolicyMatch == MatchRequired},
+	}
+	if p := a.cfg.Policy; p != nil {
+		h.Policy.Name, h.Policy.Digest = p.Name(), p.Digest().String()
+	}
+	for _, p := range a.cfg.Providers {
+		h.Providers = append(h.Providers, session.Provider{Name: p.Name(), Data: p.Address().Data})
+	}
+	return h
+}
+
+// remapper asks the policy once a peer: all links of a peer share the answer,
+// so that its agents hold the same plan.
+type remapper struct {
+	policy Policy
+	digest geometry.Digest // of the pair answered
+	answer *session.Answered
+}
+
+func (r *remapper) ask(ctx context.Context, do *session.Do) (session.Event, error) {
+	if r.policy == nil {
+		return nil, blame.On(blame.Operator, session.With(session.CodePolicy, errors.New("agent: a destination needs a policy, and none is configured")))
+	}
+	if d := do.Remap.Digest(); r.answer != nil && r.digest == d {
+		return *r.answer, nil
+	} else {
+		r.digest = d
+	}
+	got, err := r.policy.Remap(ctx, do.Remap)
+	if err != nil {
+		return nil, blame.On(blame.Policy, session.With(session.CodePolicy, fmt.Errorf("agent: policy %q remap: %w", r.policy.Name(), err)))
+	}
+	if len(got.Alternatives) == 0 {
+		return nil, blame.On(blame.Policy, session.With(session.CodePolicy, fmt.Errorf("agent: policy %q answered remap with no alternative", r.policy.Name())))
+	}
+	r.answer = &session.Answered{Assignments: got.Alternatives[0], Reason: got.Reason}
+	return *r.answer, nil
+}
+
+// shake drives one handshake to its end. first is the dialler's hello where
+// it has been read already. The connection's deadline is set by the caller.
+func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello, ask *remapper) (_ *link, err error) {
+	a := e.agent
+	m := session.NewMachine(local, first == nil, a.cfg.Budget)
+	l := &link{agent: a, engine: e, conn: c, role: local.Role}
+	defer func() {
+		if err != nil && l.provider != nil {
+			_ = l.provider.Disconnect(l.peer)
+		}
+	}()
+	ready := m.Step(session.Start{})
+	for {
+		for _, msg := range ready.Send {
+			frame, err := session.Encode(msg)
+			if err == nil {
+				err = c.send(frame)
+			}
+			if err != nil && ready.Err == nil {
+				ready = m.Step(session.Failed{Err: fmt.Errorf("%w: send %s: %w", transfer.ErrGone, msg.Type(), broken(err)), Gone: true})
+				break
+			}
+		}
+		if ready.Err != nil {
+			return nil, ready.Err
+		}
+		if ready.Open {
+			l.result = m.Result()
+			return l, nil
+		}
+		var ev session.Event
+		var failed error
+		switch do := ready.Do; {
+		case do.Connect != nil:
+			p := a.provider(do.Connect.Name)
+			peer, err := p.Connect(ctx, transport.Address{Provider: do.Connect.Name, Data: do.Connect.Data})
+			if err != nil {
+				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("connect with provider %s: %w", p.Name(), err)))
+				break
+			}
+			l.provider, l.peer = p, peer
+			ev = session.Connected{Token: p.Token(peer)}
+		case do.Accept != nil:
+			p := a.provider(do.Accept.Provider)
+			peer, err := p.Accepted(do.Accept.Token)
+			if err != nil {
+				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("find the peer's connection at provider %s: %w", p.Name(), err)))
+				break
+			}
+			l.provider, l.peer = p, peer
+			ev = session.Accepted{}
+		case do.Remap != nil:
+			ev, failed = ask.ask(ctx, &do)
+		case do.Prepare:
+			side := transport.Destination
+			if local.Role == session.Source {
+				side = transport.Source
+			}
+			if err := l.provider.Prepare(m.Result().Proven, l.peer, side); err != nil {
+				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("prepare the plan with provider %s: %w", l.provider.Name(), err)))
+				break
+			}
+			ev = session.Prepared{}
+		case first != nil:
+			ev, first = session.Received{Message: first}, nil
+		default:
+			msg, err := a.readHandshake(c)
+			switch {
+			case err == nil:
+				ev = session.Received{Message: msg}
+			case isProtocol(err):
+				failed = err
+			default:
+				if ctx.Err() != nil {
+					err = fmt.Errorf("%w: %w", transfer.ErrTimeout, context.Cause(ctx))
+				} else {
+					err = fmt.Errorf("%w: %w", transfer.ErrGone, broken(err))
+				}
+				ready = m.Step(session.Failed{Err: blame.On(blame.Peer, err), Gone: true})
+				continue
+			}
+		}
+		if failed != nil {
+			ev = session.Failed{Err: failed}
+		}
+		ready = m.Step(ev)
+	}
+}
+
+func (a *Agent) readHandshake(c *conn) (session.Message, error) {
+	t, payload, err := c.read(0)
+	if err != nil {
+		return nil, err
+	}
+	return session.Decode(t, payload)
+}
+
+// isProtocol reports whether a read failed for what the peer said, not for
+// want of a peer.
+func isProtocol(err error) bool {
+	var f *session.FrameError
+	var v *session.VersionError
+	return errors.As(err, &f) || errors.As(err, &v)
+}
+
+// bound gives the connection the handshake's deadline and ctx's end.
+func (a *Agent) bound(ctx context.Context, c *conn) (context.Context, func()) {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.times.Handshake, fmt.Errorf("the handshake took longer than %v", a.times.Handshake))
+	_ = c.raw.SetDeadline(time.Now().Add(a.times.Handshake + time.Second)) // ctx's end comes first and has a cause
+	stop := context.AfterFunc(ctx, func() { _ = c.raw.SetReadDeadline(time.Unix(1, 0)) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// welcome serves one incoming connection from its first byte to its end.
+func (a *Agent) welcome(c *conn) {
+	l, err := a.receive(c)
+	<-a.tokens
+	if err != nil {
+		a.log.Warn().Err(err).Str("blame", string(blame.Of(err))).Msg("incoming handshake failed")
+		a.untrack(c)
+		return
+	}
+	l.run()
+}
+
+func (a *Agent) receive(c *conn) (*link, error) {
+	ctx, done := a.bound(a.ctx, c)
+	defer done()
+	msg, err := a.readHandshake(c)
+	if err != nil {
+		if isProtocol(err) {
+			a.refuse(c, err)
+		}
+		return nil, err
+	}
+	first, ok := msg.(*session.Hello)
+	if !ok {
+		err := &session.Turn{State: "waiting for hello", Got: msg.Type()}
+		a.refuse(c, err)
+		return nil, err
+	}
+	e, err := a.engine(first.Want)
+	if err == nil {
+		err = e.admit(first)
+	}
+	if err != nil {
+		a.refuse(c, err)
+		return nil, err
+	}
+	l, err := e.shake(ctx, c, e.hello(first.Role.Other(), ""), first, &remapper{policy: a.cfg.Policy})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.join(l); err != nil {
+		_ = l.provider.Disconnect(l.peer)
+		return nil, err
+	}
+	return l, nil
+}
+
+// admit checks an incoming hello against the other agents of the same engine.
+func (e *Engine) admit(h *session.Hello) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return session.With(session.CodeClosed, ErrClosed)
+	}
+	n := 0
+	for p := range e.peers {
+		if p.engine == h.Engine.Side.Engine {
+			n += p.count()
+		}
+	}
+	if n >= maxLinks {
+		return blame.On(blame.Peer, session.With(session.CodeBusy, fmt.Errorf("agent: engine %q has %d connections already", h.Engine.Side.Engine, n)))
+	}
+	if p := e.inbound[keyOf(h)]; p != nil {
+		return p.claims(h)
+	}
+	return nil
+}
+
+func keyOf(h *session.Hello) inboundKey {
+	return inboundKey{h.Engine.Side.Engine, h.Engine.Incarnation, h.Role}
+}
+
+// join adds an incoming link to its peer.
+func (e *Engine) join(l *link) error {
+	h := l.result.Peer
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	p, err := e.inbound[keyOf(h)], error(ErrClosed)
+	if p != nil {
+		err = p.add(l)
+	}
+	if errors.Is(err, ErrClosed) { // none yet, or its last link has just died
+		p = newPeer(e, l.role, false)
+		e.inbound[keyOf(h)] = p
+		e.peers[p] = struct{}{}
+		err = p.add(l)
+	}
+	if err != nil {
+		return err
+	}
+	close(e.arrived)
+	e.arrived = make(chan struct{})
+	return nil
+}

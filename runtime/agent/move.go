@@ -1,0 +1,451 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/session"
+	"github.com/kvferry/kvferry/runtime/transfer"
+	"github.com/kvferry/kvferry/transport"
+)
+
+// Transfer is one movement in progress. Safe for concurrent use.
+type Transfer struct {
+	peer      *Peer
+	engine    *Engine
+	req       request
+	ticket    Ticket
+	direction transfer.Direction
+	layers    plan.Range
+	more      bool
+	side      []byte
+	deadline  time.Time
+	begun     time.Time
+
+	machine *transfer.Move // the goroutine's, like what follows
+	links   []*carrier
+	ops     map[uint64]flight
+	waiters []waiter
+	alarm   alarm
+	grace   func() bool // stops the timer of canceled operations
+	got     []byte      // side data of the offer
+	last    time.Time
+	ended   bool
+	failure error
+
+	box    *mailbox[moveEvent]
+	done   chan struct{}
+	result Result // valid once done is closed, like err
+	err    error
+}
+
+// carrier is a transfer's part on one link.
+type carrier struct {
+	link    *link
+	x       uint64
+	granted *grantedTables
+}
+
+// grantedTables is what the owner granted.
+type grantedTables struct {
+	grant       transport.GrantID
+	tables      [][]uint32 // nil for an owner-mediated provider
+	generations [][]uint64
+	side        []byte
+	request     string
+}
+
+type flight struct {
+	op transport.OpID
+	l  *link
+}
+
+type moveEvent struct {
+	ev      transfer.MoveEvent
+	granted *grantedTables // of a Permitted
+	reply   chan<- error   // of a Written
+	wait    *waiter
+	overdue bool // operations that were canceled should have ended by now
+}
+
+// Pull starts reading an offer of the peer.
+func (p *Peer) Pull(ctx context.Context, pull Pull) (*Transfer, error) {
+	if p.role != session.Destination {
+		return nil, blame.On(blame.Local, errors.New("agent: pull: our engine is the pair's source: it pushes"))
+	}
+	return p.move(ctx, &Transfer{direction: transfer.Pull, ticket: pull.Ticket, layers: pull.Layers, more: pull.More}, pull.Tables, pull.From, pull.Tokens, pull.Timeout, true)
+}
+
+// Push starts writing to an expectation of the peer.
+func (p *Peer) Push(ctx context.Context, push Push) (*Transfer, error) {
+	if p.role != session.Source {
+		return nil, blame.On(blame.Local, errors.New("agent: push: our engine is the pair's destination: it pulls"))
+	}
+	if len(push.SideData) > transfer.MaxSideData {
+		return nil, blame.On(blame.Local, fmt.Errorf("agent: push: %d bytes of side data, want at most %d", len(push.SideData), transfer.MaxSideData))
+	}
+	return p.move(ctx, &Transfer{direction: transfer.Push, ticket: push.Ticket, layers: push.Layers, side: append([]byte(nil), push.SideData...)},
+		push.Tables, push.From, push.Tokens, push.Timeout, push.Streaming)
+}
+
+// move starts a transfer; streaming: nothing is ready before somebody says so.
+func (p *Peer) move(ctx context.Context, t *Transfer, tables [][]uint32, from, to int64, timeout time.Duration, streaming bool) (*Transfer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e := p.e
+	links, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	ticket, err := transfer.Peek(string(t.ticket))
+	if err != nil {
+		return nil, err
+	}
+	name := "to or from offer " + ticket.Offer.String()
+	write := t.direction == transfer.Pull
+	if t.req, err = e.check(name, tables, from, to, write); err != nil {
+		return nil, err
+	}
+	if timeout <= 0 {
+		timeout = e.agent.times.Transfer
+	}
+	t.peer, t.engine = p, e
+	t.begun = e.agent.clock.Now()
+	t.last, t.deadline = t.begun, t.begun.Add(timeout)
+	t.ops, t.box, t.done = map[uint64]flight{}, newMailbox[moveEvent](), make(chan struct{})
+	spec := transfer.MoveSpec{Direction: t.direction, Shape: e.shape, From: from, To: to, Layers: t.layers, Streaming: streaming, Deadline: t.deadline}
+	for _, l := range links {
+		t.links = append(t.links, &carrier{link: l})
+		spec.Links = append(spec.Links, len(l.edges) > 0)
+	}
+	if t.machine, err = transfer.NewMove(links[0].result.Proven, spec); err != nil {
+		return nil, err
+	}
+	if t.layers == (plan.Range{}) {
+		t.layers = e.shape.Layers()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	if err := e.blocks.take(t.req.blocks, write, "transfer "+name); err != nil {
+		return nil, err
+	}
+	e.moves[t] = struct{}{}
+	t.box.post(moveEvent{ev: transfer.Begin{}})
+	e.wg.Go(t.run)
+	return t, nil
+}
+
+// Ready says that boxes are written and may be moved; for streaming pushes.
+// Marks are idempotent and may overlap. The bytes must be in memory before
+// the call.
+func (t *Transfer) Ready(boxes ...Box) error {
+	if t.direction != transfer.Push {
+		return blame.On(blame.Local, errors.New("agent: ready marks of a pull come from its offer"))
+	}
+	reply := make(chan error, 1)
+	if !t.box.post(moveEvent{ev: transfer.Written{Boxes: slices.Clone(boxes)}, reply: reply}) {
+		<-t.done
+		return t.err
+	}
+	select {
+	case err := <-reply:
+		return err
+	case <-t.done:
+		return t.err
+	}
+}
+
+// Landed waits until the box is in place at the destination; it fails when
+// the transfer does first.
+func (t *Transfer) Landed(ctx context.Context, b Box) error {
+	if err := t.engine.shape.Check(b, t.req.from, t.req.to); err != nil {
+		return blame.On(blame.Local, err)
+	}
+	w := waiter{b, make(chan error, 1)}
+	if !t.box.post(moveEvent{wait: &w}) {
+		<-t.done
+		return t.err
+	}
+	select {
+	case err := <-w.ch:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Wait returns the final state. When it returns, nothing of the transfer
+// touches this side's blocks any more. When ctx ends first the transfer goes
+// on and the error is ctx's.
+func (t *Transfer) Wait(ctx context.Context) (Result, error) {
+	select {
+	case <-t.done:
+		return t.result, t.err
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+}
+
+// Cancel asks the transfer to stop; Wait tells when it has.
+func (t *Transfer) Cancel() {
+	t.box.post(moveEvent{ev: transfer.Abort{Err: blame.On(blame.Local, transfer.ErrCanceled)}})
+}
+
+func (t *Transfer) run() {
+	clock := t.engine.agent.clock
+	tick := func() { t.box.post(moveEvent{ev: transfer.Tick{}}) }
+	for !t.ended {
+		for _, e := range t.box.take() {
+			if e.wait != nil {
+				t.wait(*e.wait)
+				continue
+			}
+			if e.overdue {
+				t.abandon()
+				continue
+			}
+			switch ev := e.ev.(type) {
+			case transfer.Permitted:
+				if t.links[ev.Link].granted != nil {
+					break // said twice: the machine takes the first
+				}
+				t.links[ev.Link].granted = e.granted
+				if len(e.granted.side) > 0 {
+					t.got = e.granted.side
+				}
+				t.req.name = e.granted.request
+			case transfer.Completed:
+				delete(t.ops, ev.Op)
+				t.last = clock.Now()
+			}
+			out := t.machine.Step(clock.Now(), e.ev)
+			if e.reply != nil {
+				e.reply <- out.Err
+			}
+			t.act(out)
+			if out.Progress {
+				rest := t.waiters
+				t.waiters = nil
+				for _, w := range rest {
+					t.wait(w)
+				}
+			}
+			t.alarm.set(clock, out.Wake, tick)
+			if out.Final {
+				t.ended, t.failure = true, out.Failure
+			}
+		}
+	}
+	t.finish()
+}
+
+func (t *Transfer) wait(w waiter) {
+	switch {
+	case t.machine.Has(w.box):
+		w.ch <- nil
+	case t.ended && t.failure != nil:
+		w.ch <- t.failure
+	default:
+		t.waiters = append(t.waiters, w)
+	}
+}
+
+func (t *Transfer) act(out transfer.MoveReady) {
+	for _, i := range out.Open {
+		t.open(i)
+	}
+	for _, s := range out.Submit {
+		t.submit(s)
+	}
+	for _, op := range out.Cancel {
+		if f, ok := t.ops[op]; ok {
+			_ = f.l.provider.Cancel(f.op) // it may have completed: its completion is on the way
+		}
+	}
+	if len(out.Cancel) > 0 {
+		a := t.engine.agent
+		t.grace = a.clock.AfterFunc(a.times.Idle, func() { t.box.post(moveEvent{overdue: true}) })
+	}
+	for _, b := range out.Landed {
+		c := t.links[b.Link]
+		for at := 0; at < len(b.Boxes); at += transfer.MaxBoxes {
+			c.link.send(&transfer.Landed{X: c.x, Boxes: b.Boxes[at:min(at+transfer.MaxBoxes, len(b.Boxes))]})
+		}
+	}
+	for _, d := range out.Done {
+		c := t.links[d.Link]
+		if t.direction == transfer.Pull || d.Err != nil {
+			c.link.forget(c.x) // the owner's answer changes nothing any more
+		}
+		c.link.send(&transfer.Done{X: c.x, Failure: transfer.Failed(d.Err)})
+	}
+}
+
+func (t *Transfer) open(i int) {
+	c := t.links[i]
+	m := &transfer.Open{Kind: transfer.ToRead, Ticket: string(t.ticket), Ranks: t.engine.desc.Held, Plan: c.link.result.Proven.Digest().String(),
+		From: t.req.from, To: t.req.to, Layers: [2]int{t.layers.From, t.layers.To}, More: t.more, SideData: t.side}
+	if t.direction == transfer.Push {
+		m.Kind = transfer.ToWrite
+	}
+	if !c.link.ask(func(x uint64) transfer.Message {
+		c.x, m.X = x, x
+		c.link.opened[x] = &opening{transfer: t, index: i}
+		return m
+	}) {
+		t.box.post(moveEvent{ev: transfer.Lost{Link: i, Err: c.link.err}})
+	}
+}
+
+// abandon deals with operations whose completions do not come although they
+// were canceled: the provider is broken, or hangs with its peer. Their blocks
+// are safe only once the peer is fenced, so the connection goes.
+func (t *Transfer) abandon() {
+	for op, f := range t.ops {
+		err := blame.On(blame.Provider, fmt.Errorf("%w: %s does not end operation %d, which was canceled", transfer.ErrProvider, f.l.provider.Name(), f.op))
+		t.engine.agent.wg.Go(func() {
+			f.l.fail(err)
+			<-f.l.fenced
+			t.box.post(moveEvent{ev: transfer.Completed{Op: op, Err: err}})
+		})
+	}
+}
+
+// granted takes an owner's Granted on the link's reading goroutine.
+func (t *Transfer) granted(l *link, o *opening, m *transfer.Granted) {
+	g := &grantedTables{grant: transport.GrantID(m.Grant), side: m.SideData, request: m.Request}
+	if l.provider.Capabilities().OneSided {
+		var err error
+		if g.tables, err = transfer.ParseTables(m.Tables); err == nil {
+			if g.generations, err = transfer.ParseGenerations(m.Generations); err == nil {
+				err = l.fits(g.tables, g.generations, t.req.to)
+			}
+		}
+		if err != nil {
+			t.box.post(moveEvent{ev: transfer.Abort{Err: blame.On(blame.Peer, fmt.Errorf("agent: what agent %q granted: %w", l.result.Peer.Agent, err))}})
+			return
+		}
+	}
+	l.mu.Lock()
+	o.ttl = time.Duration(m.TTL) * time.Millisecond
+	l.mu.Unlock()
+	select {
+	case l.beat <- struct{}{}:
+	default:
+	}
+	t.box.post(moveEvent{ev: transfer.Permitted{Link: o.index, Boxes: m.Ready}, granted: g})
+}
+
+// fits checks the peer's tables against its pools: a block id is an offset
+// into somebody's memory.
+func (l *link) fits(tables [][]uint32, gens [][]uint64, to int64) error {
+	s := &l.result.Peer.Engine.Side
+	if len(tables) != len(s.Groups) || len(gens) != len(tables) {
+		return fmt.Errorf("%d tables and generations for %d groups, the model has %d", len(tables), len(gens), len(s.Groups))
+	}
+	size, interleave := int64(s.Shard.DCPSize), int64(s.Shard.Interleave)
+	for g, t := range tables {
+		n := int64(len(t)) * int64(s.Groups[g].Block)
+		if hold := n/interleave*interleave*size + n%interleave; hold < to {
+			return fmt.Errorf("group %d: %d blocks hold %d tokens, want %d", g, len(t), hold, to)
+		}
+		if len(gens[g]) != len(t) {
+			return fmt.Errorf("group %d: %d generations for %d blocks", g, len(gens[g]), len(t))
+		}
+		for i, id := range t {
+			if int64(id) >= int64(s.Groups[g].Blocks) {
+				return fmt.Errorf("group %d: table entry %d is block %d, the pool has %d", g, i, id, s.Groups[g].Blocks)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *Transfer) submit(s transfer.Submission) {
+	c := t.links[s.Link]
+	l := c.link
+	req := l.ours(t.req.name, t.req.tables, s.Box.From, s.Box.To)
+	if all := t.engine.shape.Layers(); s.Box.Layers != all {
+		req.Layers = s.Box.Layers
+	}
+	op := transport.Operation{Peer: l.peer, Grant: c.granted.grant, Direction: transport.Read, Request: req, PeerGenerations: c.granted.generations, Deadline: t.engine.agent.wall(t.deadline)}
+	if t.direction == transfer.Push {
+		op.Direction = transport.Write
+		op.Request.Destination = c.granted.tables
+	} else {
+		op.Request.Source = c.granted.tables
+	}
+	id, err := t.engine.agent.pumps[l.provider.Name()].submit(op, func(done transport.Completion) {
+		t.box.post(moveEvent{ev: transfer.Completed{Op: s.Op, Err: failed(done.Err), Bytes: done.Bytes, Segments: done.Segments}})
+	})
+	if err != nil {
+		t.box.post(moveEvent{ev: transfer.Completed{Op: s.Op, Err: failed(err)}})
+		return
+	}
+	t.ops[s.Op] = flight{id, l}
+}
+
+// failed says what a provider's error means for a transfer.
+func failed(err error) error {
+	var stale *transport.Stale
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &stale):
+		return blame.On(blame.Peer, fmt.Errorf("%w: %w", transfer.ErrStale, err))
+	case errors.Is(err, transport.ErrCanceled):
+		return blame.On(blame.Local, fmt.Errorf("%w: %w", transfer.ErrCanceled, err))
+	case errors.Is(err, transport.ErrDeadline):
+		return blame.On(blame.Provider, fmt.Errorf("%w: %w", transfer.ErrTimeout, err))
+	case errors.Is(err, transport.ErrPeerGone):
+		return blame.On(blame.Peer, fmt.Errorf("%w: %w", transfer.ErrGone, err))
+	case errors.Is(err, transport.ErrNotGranted):
+		return blame.On(blame.Peer, fmt.Errorf("%w: %w", transfer.ErrEnded, err))
+	}
+	return blame.On(blame.Provider, fmt.Errorf("%w: %w", transfer.ErrProvider, err))
+}
+
+func (t *Transfer) finish() {
+	e := t.engine
+	t.alarm.set(e.agent.clock, time.Time{}, nil)
+	if t.grace != nil {
+		t.grace()
+	}
+	t.result = Result{Request: t.req.name, Elapsed: t.last.Sub(t.begun), SideData: t.got, Ranks: slices.Clone(e.desc.Held), Valid: t.machine.Valid()}
+	t.result.Bytes, t.result.Segments = t.machine.Moved()
+	if t.direction == transfer.Pull {
+		t.result.ValidBlocks = e.validBlocks(t.req, t.result.Valid)
+	}
+	if t.failure != nil {
+		t.err = fmt.Errorf("agent: transfer %q: %w", t.req.name, t.failure)
+	}
+	e.blocks.give(t.req.blocks, t.direction == transfer.Pull, nil)
+	e.mu.Lock()
+	delete(e.moves, t)
+	e.mu.Unlock()
+	rest := t.box.close()
+	for _, w := range t.waiters {
+		w.ch <- t.err
+	}
+	for _, ev := range rest {
+		if ev.wait != nil {
+			if t.err == nil || t.machine.Has(ev.wait.box) {
+				ev.wait.ch <- nil
+			} else {
+				ev.wait.ch <- t.err
+			}
+		}
+	}
+	close(t.done)
+	e.agent.log.Info().Str("engine", e.owner.Engine).Str("request", t.req.name).Int64("bytes", t.result.Bytes).Int64("segments", t.result.Segments).
+		Dur("elapsed", t.result.Elapsed).Err(t.err).Msg("transfer finished")
+}

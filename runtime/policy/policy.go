@@ -1,0 +1,256 @@
+// Package policy asks policy modules the runtime's questions: it puts pairs
+// and layout candidates into the records of the ABI, runs the guest, and turns
+// the answer back into assignments or an index.
+//
+// There is no default answer here. A policy that declines or fails is an error
+// that names the engine and what each side can do.
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/policies"
+	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/host"
+)
+
+// Options of a policy.
+type Options struct {
+	// Unmetered lets a module run whose digest is not built in. Guests are not
+	// metered yet: such a module can hold up the process.
+	Unmetered bool
+	Memory    uint32 // bytes of linear memory; 0: 16 MiB
+	Log       func(level uint32, text string)
+}
+
+// Answer is a policy's answer to remap.
+type Answer = plan.Answer
+
+// Role is what an engine is in its pairs.
+type Role uint32
+
+// The roles.
+const (
+	Source      Role = abi.RoleSource
+	Destination Role = abi.RoleDestination
+)
+
+// Candidate is a layout that an engine's attention can read and write.
+type Candidate struct {
+	Name      string
+	Layout    layout.Spec
+	Block     int // tokens a block
+	Blocks    int // in the pool
+	Attention int // relative cost of attention on it, in per cent; 0: none said
+}
+
+// Engine is an engine as far as a layout selection knows it.
+type Engine struct {
+	Name       string
+	Model      geometry.Model
+	Shard      shard.Spec
+	Candidates []Candidate // in the engine's order of preference
+	Labels     map[string]string
+}
+
+// Question is a layout selection: which of Engine's candidates it should use,
+// given the peers that it is expected to meet.
+type Question struct {
+	Engine   Engine
+	Role     Role
+	Peers    []Engine
+	Previous int // 1 + the index answered before; 0: none
+}
+
+// Choice is the answer: an index into the engine's candidates.
+type Choice struct {
+	Index  int
+	Reason string
+}
+
+// Declined is a policy that gave no layout, or no assignments, on purpose. It
+// offers nothing in their place.
+type Declined struct {
+	Policy string
+	Hook   string
+	Engine string   // that the question was about; for remap, the pair
+	Can    []string // what each side can do: "engine prefill: hnd, nhd"
+	Err    error
+}
+
+func (e *Declined) Error() string {
+	s := fmt.Sprintf("policy %s answered no %s for %s", e.Policy, map[string]string{"select_layout": "layout", "remap": "assignments"}[e.Hook], e.Engine)
+	if len(e.Can) > 0 {
+		s += " (" + strings.Join(e.Can, "; ") + ")"
+	}
+	return s + "; there is no default: " + e.Err.Error()
+}
+
+// Unwrap returns what the policy said.
+func (e *Declined) Unwrap() error { return e.Err }
+
+// Blame is the policy.
+func (e *Declined) Blame() blame.Party { return blame.Policy }
+
+// maxAnswers bounds the answers that are kept.
+const maxAnswers = 256
+
+type answerKey [32]byte
+
+// Policy is an open policy. Safe for concurrent use.
+type Policy struct {
+	host *host.Policy
+
+	mu      sync.Mutex
+	answers map[answerKey]any // Choice or Answer, by hook and input bytes
+	recent  []answerKey       // oldest first
+}
+
+// Open loads a policy module.
+//
+// Errors: *module.Error, *host.Error.
+func Open(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
+	var allowed []geometry.Digest
+	for _, d := range policies.Digests() {
+		allowed = append(allowed, d)
+	}
+	h, err := host.Load(ctx, wasm, host.Options{Memory: opt.Memory, Allowed: allowed, Unmetered: opt.Unmetered, Log: opt.Log})
+	if err != nil {
+		party := blame.Policy
+		var e *host.Error
+		if errors.As(err, &e) && e.Operator {
+			party = blame.Operator
+		}
+		return nil, blame.On(party, fmt.Errorf("open a policy: %w", err))
+	}
+	return &Policy{host: h, answers: map[answerKey]any{}}, nil
+}
+
+// Name is the policy's name.
+func (p *Policy) Name() string { return p.host.Name() }
+
+// Version is the policy's semantic version.
+func (p *Policy) Version() string { return p.host.Version() }
+
+// Digest is the SHA-256 of the module.
+func (p *Policy) Digest() geometry.Digest { return p.host.Digest() }
+
+// Calls is how often the guest was called; answers that were known are not
+// calls.
+func (p *Policy) Calls() int64 { return p.host.Calls() }
+
+// Close waits for the calls in progress. A second Close returns
+// host.ErrClosed.
+func (p *Policy) Close() error { return p.host.Close(context.Background()) }
+
+// remembered returns the answer to an input, asking for it where it is new.
+// Guests are deterministic, so a hit is exact; errors are not kept.
+func remembered[T any](p *Policy, hook string, in []byte, ask func() (T, error)) (T, error) {
+	h := sha256.New()
+	h.Write([]byte(hook))
+	h.Write(in)
+	key := answerKey(h.Sum(nil))
+	p.mu.Lock()
+	known, ok := p.answers[key]
+	p.mu.Unlock()
+	if ok {
+		return known.(T), nil
+	}
+	out, err := ask()
+	if err != nil {
+		return out, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.answers[key]; !ok {
+		if len(p.recent) >= maxAnswers {
+			delete(p.answers, p.recent[0])
+			p.recent = slices.Delete(p.recent, 0, 1)
+		}
+		p.answers[key] = out
+		p.recent = append(p.recent, key)
+	}
+	return out, nil
+}
+
+// wrap says whose fault an error of a hook is, and names what was asked.
+func (p *Policy) wrap(hook, engine string, can []string, err error) error {
+	var refused *host.Refused
+	if errors.As(err, &refused) {
+		return &Declined{p.Name(), hook, engine, can, refused}
+	}
+	var fault *host.Fault
+	if errors.As(err, &fault) {
+		return blame.On(blame.Policy, err)
+	}
+	var e *host.Error
+	if errors.As(err, &e) && !e.Operator {
+		return blame.On(blame.Policy, err)
+	}
+	return err
+}
+
+// SelectLayout asks which layout an engine should use.
+//
+// Errors: *Declined; *host.Fault, *host.Error; those of resolving a candidate.
+func (p *Policy) SelectLayout(ctx context.Context, q Question) (Choice, error) {
+	in, err := question(q)
+	if err != nil {
+		return Choice{}, err
+	}
+	b := in.Encode()
+	return remembered(p, "select_layout", b, func() (Choice, error) {
+		index, reason, err := p.host.SelectLayout(ctx, b, len(q.Engine.Candidates))
+		if err != nil {
+			can := []string{offers(q.Engine)}
+			for _, peer := range q.Peers {
+				can = append(can, offers(peer))
+			}
+			return Choice{}, p.wrap("select_layout", "engine "+q.Engine.Name, can, err)
+		}
+		return Choice{index, reason}, nil
+	})
+}
+
+func offers(e Engine) string {
+	names := make([]string, len(e.Candidates))
+	for i, c := range e.Candidates {
+		names[i] = c.Name
+	}
+	return fmt.Sprintf("engine %s can do %s", e.Name, strings.Join(names, ", "))
+}
+
+// Remap asks which source rank feeds which destination rank of the pair.
+//
+// Errors: *Declined; *host.Fault, *host.Error; *plan.AssignmentError for an
+// answer that names what the pair does not have.
+// Preconditions: pair.Validate() is nil.
+func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
+	in, err := remapQuestion(pair)
+	if err != nil {
+		return Answer{}, err
+	}
+	b := in.Encode()
+	return remembered(p, "remap", b, func() (Answer, error) {
+		out, err := p.host.Remap(ctx, b)
+		if err != nil {
+			return Answer{}, p.wrap("remap", fmt.Sprintf("engines %s and %s", pair.Source.Engine, pair.Destination.Engine), nil, err)
+		}
+		answer, err := assignments(pair, out)
+		if err != nil {
+			return Answer{}, blame.On(blame.Policy, fmt.Errorf("policy %s, hook remap: %w", p.Name(), err))
+		}
+		return answer, nil
+	})
+}

@@ -1,0 +1,267 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kvferry/kvferry/runtime/blame"
+)
+
+// The frame types of this package's messages, within the range that package
+// session leaves to it. Numbers never change. "Opener" is the side that acts
+// (the reader of an offer, the writer of an expectation), "owner" the side
+// that opened the blocks; X is the opener's number of the transfer, unique
+// on its connection.
+const (
+	TypeOpen     uint8 = 16 // opener -> owner
+	TypeGranted  uint8 = 17 // owner -> opener
+	TypeRefused  uint8 = 18 // owner -> opener; final
+	TypeMark     uint8 = 19 // owner -> opener: boxes that may be read
+	TypeLanded   uint8 = 20 // opener -> owner: boxes that were written
+	TypeDone     uint8 = 21 // opener -> owner: no handle of mine touches your blocks any more
+	TypeEnded    uint8 = 22 // owner -> opener: stop; final
+	TypeClosed   uint8 = 23 // owner -> opener: answer to Done
+	TypeBeat     uint8 = 24 // opener -> owner: these are alive; and both ways, empty: so is the connection
+	TypeExtend   uint8 = 25 // consumer -> owner: extend a ticket's lease
+	TypeExtended uint8 = 26
+	TypeBye      uint8 = 27 // closing on purpose
+)
+
+// Message is one of this package's messages, by pointer.
+type Message interface{ Type() uint8 }
+
+type (
+	// Open asks to read an offer or to write to an expectation.
+	Open struct {
+		X        uint64 `json:"x"`
+		Kind     Kind   `json:"kind"`
+		Ticket   string `json:"ticket"`
+		Ranks    []int  `json:"ranks"` // the opener's ranks that it speaks for
+		Plan     string `json:"plan"`  // digest
+		From     int64  `json:"from"`
+		To       int64  `json:"to"`
+		Layers   [2]int `json:"layers"` // from, to
+		More     bool   `json:"more,omitempty"`
+		SideData []byte `json:"side_data,omitempty"` // of a write
+	}
+	// Granted answers Open. TTL is how long the grant lasts without a beat,
+	// relative, since clocks differ.
+	Granted struct {
+		X           uint64 `json:"x"`
+		Grant       Grant  `json:"grant"`
+		TTL         int64  `json:"ttl_ms"`
+		Request     string `json:"request"`
+		Tables      []byte `json:"tables,omitempty"`      // AppendTables; for one-sided providers
+		Generations []byte `json:"generations,omitempty"` // AppendGenerations
+		Ready       []Box  `json:"ready,omitempty"`
+		SideData    []byte `json:"side_data,omitempty"` // of an offer
+	}
+	// Refused answers Open.
+	Refused struct {
+		X       uint64   `json:"x"`
+		Failure *Failure `json:"failure"`
+	}
+	// Mark says what may be read.
+	Mark struct {
+		X     uint64 `json:"x"`
+		Boxes []Box  `json:"boxes"`
+	}
+	// Landed says what was written, on all of the opener's ranks.
+	Landed struct {
+		X     uint64 `json:"x"`
+		Boxes []Box  `json:"boxes"`
+	}
+	// Done says that the opener has finished, well where Failure is nil.
+	Done struct {
+		X       uint64   `json:"x"`
+		Failure *Failure `json:"failure,omitempty"`
+	}
+	// Ended takes the grant away.
+	Ended struct {
+		X       uint64   `json:"x"`
+		Failure *Failure `json:"failure"`
+	}
+	// Closed says that the owner has taken Done in.
+	Closed struct {
+		X       uint64   `json:"x"`
+		Failure *Failure `json:"failure,omitempty"`
+	}
+	// Beat extends the leases of the named transfers.
+	Beat struct {
+		X []uint64 `json:"x,omitempty"`
+	}
+	// Extend extends the lease of a ticket's offer or expectation.
+	Extend struct {
+		X      uint64 `json:"x"`
+		Kind   Kind   `json:"kind"`
+		Ticket string `json:"ticket"`
+	}
+	// Extended answers Extend.
+	Extended struct {
+		X       uint64   `json:"x"`
+		TTL     int64    `json:"ttl_ms"`
+		Failure *Failure `json:"failure,omitempty"`
+	}
+	// Bye announces that the sender closes the connection.
+	Bye struct {
+		Message string `json:"message"`
+	}
+)
+
+// Grant is the unguessable name of a grant, hexadecimal in messages.
+type Grant [16]byte
+
+// MarshalText writes 32 hexadecimal digits.
+func (g Grant) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, g[:]), nil }
+
+// UnmarshalText reads them.
+func (g *Grant) UnmarshalText(b []byte) error {
+	if len(b) != 32 {
+		return fmt.Errorf("a grant has 32 hexadecimal digits, not %d", len(b))
+	}
+	_, err := hex.Decode(g[:], b)
+	return err
+}
+
+// Type is the frame type.
+func (*Open) Type() uint8     { return TypeOpen }
+func (*Granted) Type() uint8  { return TypeGranted }
+func (*Refused) Type() uint8  { return TypeRefused }
+func (*Mark) Type() uint8     { return TypeMark }
+func (*Landed) Type() uint8   { return TypeLanded }
+func (*Done) Type() uint8     { return TypeDone }
+func (*Ended) Type() uint8    { return TypeEnded }
+func (*Closed) Type() uint8   { return TypeClosed }
+func (*Beat) Type() uint8     { return TypeBeat }
+func (*Extend) Type() uint8   { return TypeExtend }
+func (*Extended) Type() uint8 { return TypeExtended }
+func (*Bye) Type() uint8      { return TypeBye }
+
+// MessageError is a payload that is no message. The peer's fault.
+type MessageError struct {
+	Type   uint8
+	Field  string
+	Reason string
+}
+
+func (e *MessageError) Error() string {
+	return fmt.Sprintf("message of type %d: %s: %s", e.Type, e.Field, e.Reason)
+}
+
+// Blame is the peer.
+func (e *MessageError) Blame() blame.Party { return blame.Peer }
+
+// Decode parses a payload, strictly: unknown keys, a second value and what
+// breaks a limit are a *MessageError. Ranges are checked against the offer
+// later.
+func Decode(typ uint8, payload []byte) (Message, error) {
+	var m Message
+	switch typ {
+	case TypeOpen:
+		m = &Open{}
+	case TypeGranted:
+		m = &Granted{}
+	case TypeRefused:
+		m = &Refused{}
+	case TypeMark:
+		m = &Mark{}
+	case TypeLanded:
+		m = &Landed{}
+	case TypeDone:
+		m = &Done{}
+	case TypeEnded:
+		m = &Ended{}
+	case TypeClosed:
+		m = &Closed{}
+	case TypeBeat:
+		m = &Beat{}
+	case TypeExtend:
+		m = &Extend{}
+	case TypeExtended:
+		m = &Extended{}
+	case TypeBye:
+		m = &Bye{}
+	default:
+		return nil, &MessageError{typ, "type", "unknown"}
+	}
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.DisallowUnknownFields()
+	if err := d.Decode(m); err != nil {
+		return nil, &MessageError{typ, "payload", err.Error()}
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, &MessageError{typ, "payload", "more than one JSON value"}
+	}
+	if field, err := limits(m); err != nil {
+		return nil, &MessageError{typ, field, err.Error()}
+	}
+	return m, nil
+}
+
+var errMissing = errors.New("absent")
+
+func limits(m Message) (string, error) {
+	over := func(n, most int) error {
+		if n > most {
+			return fmt.Errorf("%d, want at most %d", n, most)
+		}
+		return nil
+	}
+	switch m := m.(type) {
+	case *Open:
+		if err := over(len(m.Ticket), MaxTicketBytes); err != nil {
+			return "ticket", err
+		}
+		if m.Kind != ToRead && m.Kind != ToWrite {
+			return "kind", fmt.Errorf("%s, want read or write", m.Kind)
+		}
+		if len(m.Ranks) == 0 {
+			return "ranks", errMissing
+		}
+		if err := over(len(m.Ranks), 1<<12); err != nil {
+			return "ranks", err
+		}
+		return "side_data", over(len(m.SideData), MaxSideData)
+	case *Granted:
+		if m.TTL <= 0 {
+			return "ttl_ms", fmt.Errorf("%d, want more than 0", m.TTL)
+		}
+		if err := over(len(m.Ready), MaxBoxes); err != nil {
+			return "ready", err
+		}
+		if err := over(len(m.Request), MaxRequest); err != nil {
+			return "request", err
+		}
+		return "side_data", over(len(m.SideData), MaxSideData)
+	case *Mark:
+		return "boxes", over(len(m.Boxes), MaxBoxes)
+	case *Landed:
+		return "boxes", over(len(m.Boxes), MaxBoxes)
+	case *Refused:
+		if m.Failure == nil {
+			return "failure", errMissing
+		}
+	case *Ended:
+		if m.Failure == nil {
+			return "failure", errMissing
+		}
+	case *Beat:
+		return "x", over(len(m.X), 1<<16)
+	case *Extend:
+		return "ticket", over(len(m.Ticket), MaxTicketBytes)
+	}
+	return "", nil
+}
+
+// Encode gives a message's payload.
+func Encode(m Message) ([]byte, error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode message of type %d: %w", m.Type(), err)
+	}
+	return b, nil
+}
