@@ -1,0 +1,71 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Print writes the result for a person. colour paints the plan's picture.
+func (r *Result) Print(w io.Writer, c Config, colour bool) error {
+	fmt.Fprintf(w, "prefill (%s)  ->  decode (%s)\n", c.Source, c.Destination)
+	fmt.Fprintf(w, "transport %s, mode %s, processes %v\n", r.Transport, r.Mode, r.Processes)
+	fmt.Fprintf(w, "policy %s %s, %d calls\n", r.Policy.Name, short(r.Policy.Digest), r.Policy.Calls)
+	for _, l := range []struct{ engine, layout, reason string }{
+		{"prefill", r.Layouts.Source, r.Layouts.SourceReason},
+		{"decode", r.Layouts.Destination, r.Layouts.DestinationReason},
+	} {
+		fmt.Fprintf(w, "  %s keeps its cache as %s (%s)\n", l.engine, l.layout, l.reason)
+	}
+	fmt.Fprintf(w, "plan %s, %d runs, proved on both sides\n\n", short(r.Plan.Digest), r.Plan.Runs)
+	picture := r.Plan.Picture
+	if colour {
+		picture = r.Plan.Coloured
+	}
+	fmt.Fprintln(w, picture)
+
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "request\tprompt\tbytes\tpieces\ttime\tGB/s\ttokens equal to the unsplit run\t")
+	for _, q := range r.Requests {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2f ms\t%.3g\t%s\t\n", q.ID, q.PromptTokens, q.Bytes, q.Pieces, q.Seconds*1e3, rate(q), yes(q.Equal))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "control: cache cleared before decode, tokens differ: %s\n", yes(!r.Control.Equal))
+	return err
+}
+
+func rate(q RequestResult) float64 {
+	if q.Seconds == 0 {
+		return 0
+	}
+	return float64(q.Bytes) / q.Seconds / 1e9
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "NO"
+}
+
+// short is a digest's beginning, enough to compare by eye.
+func short(digest string) string {
+	if len(digest) > 19 {
+		return digest[:19]
+	}
+	return digest
+}
+
+// Print writes what the unchecked replay showed for a person.
+func (s *Seed) Print(w io.Writer) error {
+	fmt.Fprintf(w, "the seed case, unchecked: both caches are %s, the copies were computed as if both were %s\n", s.Layouts.Source, s.Assumed.Source)
+	fmt.Fprintln(w, "every length matches, no transfer reports an error, and this is what decode reads:")
+	for _, r := range s.Requests {
+		fmt.Fprintf(w, "  %s  expected %v\n", r.ID, r.Expected)
+		fmt.Fprintf(w, "  %s       got %v\n", r.ID, r.Tokens)
+	}
+	_, err := fmt.Fprintf(w, "%d of %d elements of the moved blocks are wrong: %.2f %%\n", s.Wrong, s.Elements, s.Percent)
+	return err
+}
