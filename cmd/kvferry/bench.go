@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -18,6 +19,7 @@ func benchCommand(a *app) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  verbNeeded,
 	}
+	cmd.PersistentFlags().BoolVar(&a.verify, "verify", false, "end with status 1 where a floor is missed")
 	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a))
 	return cmd
 }
@@ -74,7 +76,7 @@ func (a *app) report(r *report) error {
 	r.Machine = machine()
 	a.step("")
 	if a.json() {
-		return a.emit(r)
+		return errors.Join(a.emit(r), a.verdict(r))
 	}
 	m := r.Machine
 	fmt.Fprintf(a.out, "%s: %s\n%s, %d cpus, kernel %s, %s", r.Bench, r.Case, m.CPU, m.CPUs, m.Kernel, m.Go)
@@ -114,6 +116,14 @@ func (a *app) report(r *report) error {
 		verified = "VERIFICATION FAILED"
 	}
 	fmt.Fprintf(a.out, "\n%s; floors %s\n", verified, map[bool]string{true: "held", false: "missed"}[r.OK])
+	return a.verdict(r)
+}
+
+// verdict is how a bench ends: with --verify a missed floor is a failure.
+func (a *app) verdict(r *report) error {
+	if a.verify && !r.OK || !r.Verified {
+		return errReported
+	}
 	return nil
 }
 

@@ -372,7 +372,7 @@ func (a *app) copyRows(ctx context.Context, pol *chooser, s shape, layers int, p
 			return nil, "", err
 		}
 		r := moved(v.name, t[i], c.bytes, n)
-		if i > 1 {
+		if i > 2 { // the providers are what is promised; the seam by itself shows what they add
 			r = r.against(judge("Go copy() of the same pieces", t[1].median/t[i].median, "least", 1, copyFloor),
 				judge("contiguous copy", t[0].median/t[i].median, "least", s.target, s.floor))
 		}

@@ -48,6 +48,7 @@ type app struct {
 
 	output  string // -o
 	verbose bool
+	verify  bool // bench: a missed floor is a failure
 }
 
 // commands are the nouns. A command is a function here, so that nothing is

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,14 +10,15 @@ import (
 	"github.com/kvferry/kvferry/plan/pairfile"
 )
 
-// spread expands the loops of copies into single pieces of at most one byte
-// run, as destination byte -> source byte ranges.
-func spread(copies []plan.Copy) map[string]string {
-	out := map[string]string{}
+// spread lists where every byte that the copies write comes from.
+func spread(copies []plan.Copy) map[plan.Place]plan.Place {
+	out := map[plan.Place]plan.Place{}
 	for _, c := range copies {
 		each(c.Loops, c.Source.Offset, c.Destination.Offset, func(so, do int64) {
+			from, to := c.Source, c.Destination
 			for b := range c.Bytes {
-				out[fmt.Sprint(c.Destination.Rank, c.Destination.Region, do+b)] = fmt.Sprint(c.Source.Rank, c.Source.Region, so+b)
+				from.Offset, to.Offset = so+b, do+b
+				out[to] = from
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func TestPlanShowFormsAgree(t *testing.T) {
 			}
 			for to, from := range a {
 				if b[to] != from {
-					t.Fatalf("byte %s comes from %s with loops, from %s expanded", to, from, b[to])
+					t.Fatalf("byte %v comes from %v with loops, from %v expanded", to, from, b[to])
 				}
 			}
 			f, err := pairfile.Parse(name, readFile(t, name))

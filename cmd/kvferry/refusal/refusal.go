@@ -120,6 +120,8 @@ func Of(err error) *Refusal {
 		f.Kind, f.Fault = "file", string(blame.Operator)
 	case errors.Is(err, context.Canceled):
 		f.Kind, f.Fault = "canceled", string(blame.Operator)
+	case f.Kind == "failed" && blame.Of(err) == blame.Policy:
+		f.Kind = "policy" // it did not load, trapped, or answered nonsense
 	}
 	return f
 }
