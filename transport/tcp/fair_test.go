@@ -135,12 +135,15 @@ func TestLinksSayWhatTheyAre(t *testing.T) {
 	if _, err := w.source.Links(99); !errors.Is(err, transport.ErrPeerGone) {
 		t.Error(err)
 	}
-	// One that no kernel has is reported, not fatal.
-	odd := newWorld(t).open(Options{Congestion: "no-such-control"})
-	if err := odd.connect(""); err != nil {
+}
+
+// A congestion control that no kernel has is reported, not fatal.
+func TestCongestionIsReported(t *testing.T) {
+	w := newWorld(t).open(Options{Congestion: "no-such-control"})
+	if err := w.connect(""); err != nil {
 		t.Fatal(err)
 	}
-	links, err := odd.source.Links(odd.peers[transport.Source])
+	links, err := w.source.Links(w.peers[transport.Source])
 	if err != nil || links[1].CongestionError == nil || links[1].Congestion == "" {
 		t.Errorf("%+v, %v", links, err)
 	}

@@ -220,11 +220,17 @@ func TestSlowHandshakes(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	w.source.mu.Lock()
-	if n, m := len(w.source.arrivals), len(w.source.joins); n+m > 0 {
-		t.Errorf("%d arrivals and %d joins are left", n, m)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		w.source.mu.Lock()
+		n, m := len(w.source.arrivals), len(w.source.joins)
+		w.source.mu.Unlock()
+		if n+m == 0 {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("%d arrivals and %d joins are left", n, m)
+		}
 	}
-	w.source.mu.Unlock()
 }
 
 // A peer that nobody claims, or one too many, does not stay.
@@ -560,8 +566,13 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	a := (&ask{direction: transport.Read}).encode()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for op := uint64(1); ; op++ {
-			if _, err := r.conns[0].Write((&header{kind: kindAsk, mine: true, op: op}).frame(a)); err != nil {
+		for op := uint64(1); ; {
+			var b []byte
+			for range 1000 {
+				b = append(b, (&header{kind: kindAsk, mine: true, op: op}).frame(a)...)
+				op++
+			}
+			if _, err := r.conns[0].Write(b); err != nil {
 				return
 			}
 		}

@@ -38,6 +38,10 @@ type peer struct {
 // maxServed bounds the operations that a peer has under way here.
 const maxServed = 1 << 16
 
+// farewell bounds how long a connection that ends waits for its last words to
+// be taken.
+const farewell = 250 * time.Millisecond
+
 // errBye is the cause of a peer that left on purpose.
 var errBye = errors.New("transport/tcp: the peer closed the connection")
 
@@ -76,7 +80,7 @@ func (e *peer) run() {
 			defer end()
 			e.fail(e.write(c))
 			if c == e.control {
-				e.farewell()
+				e.sayBye()
 			}
 			c.close()
 		}()
@@ -107,14 +111,14 @@ func (e *peer) fail(err error) {
 		c.close()
 	}
 	// The control connection has a moment to say why.
-	e.control.link.until(time.Now().Add(e.provider.o.Progress / 8))
+	e.control.link.until(time.Now().Add(min(e.provider.o.Progress/8, farewell)))
 	e.Shut(e.err)
 	e.provider.Core.RevokeAll(e.id)
 	e.provider.lost(e)
 }
 
-// farewell writes what is left to say on the control connection.
-func (e *peer) farewell() {
+// sayBye writes what is left to say on the control connection.
+func (e *peer) sayBye() {
 	if frames, _ := e.control.pop(nil); frames != nil {
 		e.control.c.Write(frames) // the peer may well be gone
 	}

@@ -125,8 +125,8 @@ func TestCutAndDamaged(t *testing.T) {
 	for _, do := range []string{"cut", "flip"} {
 		for conn := range 3 {
 			for _, up := range []bool{true, false} {
-				for _, at := range []int64{0, 5, 47, 50, 70, 100, 400, 300_000, 2_000_000} {
-					if testing.Short() && at%100 != 0 {
+				for _, at := range []int64{0, 5, 47, 70, 400, 300_000, 2_000_000} {
+					if testing.Short() && at%100 > 0 {
 						continue
 					}
 					e := event{conn, up, at, do}
@@ -198,7 +198,7 @@ func disturb(t *testing.T, e event) {
 // every byte; one connection of several suffices.
 func TestStallIsNoticed(t *testing.T) {
 	const progress = time.Second
-	for _, e := range []event{{-1, true, 1000, "stall"}, {-1, false, 1000, "stall"}, {1, true, 100_000, "stall"}, {1, false, 100_000, "stall"}, {0, true, 500, "stall"}} {
+	for _, e := range []event{{-1, true, 200, "stall"}, {-1, false, 1000, "stall"}, {1, true, 100, "stall"}, {1, false, 100_000, "stall"}, {0, true, 200, "stall"}} {
 		for name, d := range directions {
 			t.Run(fmt.Sprintf("%d/%v/%s", e.conn, e.up, name), func(t *testing.T) {
 				t.Parallel()

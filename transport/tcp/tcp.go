@@ -3,10 +3,12 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -36,7 +38,7 @@ type Options struct {
 	Progress  time.Duration // a connection that stands still for so long is dead; at least 10 ms; 0: 5 s
 	Handshake time.Duration // time for all connections of a peer to be made; 0: 5 s
 	Unclaimed time.Duration // time for an accepted peer to be claimed by Accepted; 0: 1 min
-	Pending   int           // handshakes under way at once; the oldest makes way for one more; 0: 64
+	Pending   int           // handshakes under way at once; the oldest makes way for one more; 0: 512
 	Peers     int           // accepted peers at once; 0: 1024
 
 	// Congestion is the congestion control to use; Links reports what came of
@@ -77,7 +79,7 @@ func (o *Options) complete() error {
 		{"Streams", &o.Streams, 2, 1, maxStreams},
 		{"Chunk", &o.Chunk, 256 << 10, 1, maxBody},
 		{"Buffer", &o.Buffer, 1 << 20, 1 << 12, 1 << 30},
-		{"Pending", &o.Pending, 64, 2, 1 << 16},
+		{"Pending", &o.Pending, 512, 2, 1 << 16},
 		{"Peers", &o.Peers, 1024, 1, 1 << 20},
 	} {
 		if *f.v == 0 {
@@ -208,8 +210,12 @@ func (p *Provider) Connect(ctx context.Context, a transport.Address) (transport.
 	if p.stopped.Err() != nil {
 		return 0, transport.ErrClosed
 	}
-	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	cause := ctx.Err()
+	if errors.Is(err, os.ErrDeadlineExceeded) { // a moment before the context's
+		cause = context.DeadlineExceeded
+	}
+	if cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	var refused *HandshakeError
 	if errors.As(err, &refused) {
@@ -360,8 +366,10 @@ func (p *Provider) Accepted(token string) (transport.PeerID, error) {
 	if p.peers == nil {
 		return 0, transport.ErrClosed
 	}
-	for k, e := range p.tokens {
-		if k.String() == token {
+	var k key
+	if len(token) == hex.EncodedLen(len(k)) {
+		if _, err := hex.Decode(k[:], []byte(token)); err == nil && p.tokens[k] != nil {
+			e := p.tokens[k]
 			e.claimed = true
 			return e.id, nil
 		}

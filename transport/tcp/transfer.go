@@ -174,6 +174,9 @@ func (e *peer) serve(op uint64, a *ask) error {
 	if d := time.Now().Add(time.Duration(a.remaining)); d.Before(j.Deadline) {
 		j.Deadline = d
 	}
+	if a.remaining <= 0 {
+		return transport.ErrDeadline
+	}
 	t, err := newTransfer(p, j, len(e.data))
 	if err != nil {
 		return err

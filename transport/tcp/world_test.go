@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"runtime"
 	"testing"
@@ -97,10 +98,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 		for i := range g.Regions {
-			b := pool.Buffer(0, i).Bytes()
-			for k := range b {
-				b[k] = byte(k*31 + k>>8 + k>>16 + int(s))
-			}
+			mathrand.NewChaCha8([32]byte{byte(s), byte(i)}).Read(pool.Buffer(0, i).Bytes())
 		}
 	}
 	t.Cleanup(w.close)
