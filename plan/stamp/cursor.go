@@ -23,21 +23,29 @@ type Cursor struct {
 	nParts int
 	part   int
 
-	run, runEnd       int
-	r                 *plan.Run
-	period, periodEnd int64 // left of the run
-	at                [2]lane
-	adjacent          bool // adjacent blocks can be joined
+	run, runEnd int
+	r           *plan.Run
+	at, end     int64 // periods of the run walked, and all
+	how         mode
+	lanes       [2]lane
 }
 
 // lane is one side of the run that a cursor walks.
 type lane struct {
-	table  []uint32
-	entry  int64 // of the next segment
-	every  int64 // entries a period
-	base   int64 // bytes, with block id 0
-	stride int64 // bytes from one block id to the next, or manyDigits
+	table  []uint32 // from the run's first entry on
+	every  int64    // entries a period
+	base   int64    // bytes, with block id 0
+	stride int64    // bytes from one block id to the next, or manyDigits
 }
+
+// mode is how a run's segments are made.
+type mode uint8
+
+const (
+	plain     mode = iota // block ids at one distance on both sides
+	adjacent              // and blocks side by side are one
+	scattered             // block ids at several distances, or no table known
+)
 
 // Cursor makes c walk the segments of one edge of the request. An edge that
 // carries nothing is walked in no steps.
@@ -63,52 +71,50 @@ func (s *Stamper) Cursor(req *Request, edge EdgeKey, c *Cursor) error {
 
 // Next stores the next segment and reports whether there was one.
 func (c *Cursor) Next(seg *Segment) bool {
-	if c.period == c.periodEnd && !c.advance() {
+	if c.at == c.end && !c.advance() {
 		return false
 	}
-	s, d := &c.at[0], &c.at[1]
-	if s.stride|d.stride < 0 {
+	if c.how == scattered {
 		return c.scattered(seg)
 	}
-	sid, did := s.table[s.entry], d.table[d.entry]
+	k := c.at
+	c.at = k + 1
+	s, d := &c.lanes[0], &c.lanes[1]
+	sid, did := s.table[k*s.every], d.table[k*d.every]
 	seg.Run, seg.Blocks = c.r, 1
 	seg.SourceOffset = s.base + int64(sid)*s.stride
 	seg.DestinationOffset = d.base + int64(did)*d.stride
-	c.period++
-	s.entry += s.every
-	d.entry += d.every
-	if !c.adjacent {
-		return true
-	}
-	for c.period < c.periodEnd && s.table[s.entry] == sid+1 && d.table[d.entry] == did+1 {
-		sid, did = sid+1, did+1
-		seg.Blocks++
-		c.period++
-		s.entry += s.every
-		d.entry += d.every
+	if c.how == adjacent {
+		c.join(seg, sid, did)
 	}
 	return true
 }
 
-// scattered is Next where block ids are not at one distance, or no table is
-// known.
+// join lengthens a segment of blocks sid and did by those that lie behind them.
+func (c *Cursor) join(seg *Segment, sid, did uint32) {
+	s, d := &c.lanes[0], &c.lanes[1]
+	for ; c.at < c.end && s.table[c.at*s.every] == sid+1 && d.table[c.at*d.every] == did+1; c.at++ {
+		sid, did = sid+1, did+1
+		seg.Blocks++
+	}
+}
+
+// scattered is Next by the digits of the block axis.
 func (c *Cursor) scattered(seg *Segment) bool {
 	p := c.s.proven.Pair()
 	*seg = Segment{Run: c.r, SourceOffset: -1, DestinationOffset: -1, Blocks: 1}
 	if c.source != nil {
-		seg.SourceOffset = c.at[0].scattered(p.Source.Ranks[c.edge.Source][c.group], c.r.SourceMap)
+		seg.SourceOffset = c.lanes[0].offset(c.at, p.Source.Ranks[c.edge.Source][c.group], c.r.SourceMap)
 	}
 	if c.destination != nil {
-		seg.DestinationOffset = c.at[1].scattered(p.Destination.Ranks[c.edge.Destination][c.group], c.r.DestinationMap)
+		seg.DestinationOffset = c.lanes[1].offset(c.at, p.Destination.Ranks[c.edge.Destination][c.group], c.r.DestinationMap)
 	}
-	c.period++
+	c.at++
 	return true
 }
 
-func (a *lane) scattered(l *layout.Layout, m int) int64 {
-	id := a.table[a.entry]
-	a.entry += a.every
-	return a.base + plan.BlockOffset(l, m, int64(id))
+func (a *lane) offset(k int64, l *layout.Layout, m int) int64 {
+	return a.base + plan.BlockOffset(l, m, int64(a.table[k*a.every]))
 }
 
 // Group is the group of the segment that Next stored last.
@@ -138,27 +144,28 @@ func (c *Cursor) advance() bool {
 	r := &pt.plan.plan.Runs[c.run]
 	piece := &pt.plan.plan.Pieces[r.Piece]
 	period := &pt.plan.plan.Groups[c.group]
-	c.r = r
-	c.period, c.periodEnd = pt.from, pt.to
-	c.adjacent = false
-	s, d := &c.at[0], &c.at[1]
-	*s = lane{entry: pt.from*period.SourceBlocks + piece.SourceBlock, every: period.SourceBlocks, base: r.SourceOffset, stride: pt.plan.source[c.run]}
-	*d = lane{entry: pt.from*period.DestinationBlocks + piece.DestinationBlock, every: period.DestinationBlocks, base: r.DestinationOffset, stride: pt.plan.destination[c.run]}
+	c.r, c.at, c.end, c.how = r, 0, pt.to-pt.from, plain
+	s, d := &c.lanes[0], &c.lanes[1]
+	*s = lane{every: period.SourceBlocks, base: r.SourceOffset, stride: pt.plan.source[c.run]}
+	*d = lane{every: period.DestinationBlocks, base: r.DestinationOffset, stride: pt.plan.destination[c.run]}
 	if c.source != nil {
-		s.table = c.source[c.group]
+		s.table = c.source[c.group][pt.from*period.SourceBlocks+piece.SourceBlock:]
 	}
 	if c.destination != nil {
-		d.table = c.destination[c.group]
+		d.table = c.destination[c.group][pt.from*period.DestinationBlocks+piece.DestinationBlock:]
 	}
 	switch {
-	case c.source != nil && c.destination != nil:
-		c.adjacent = len(r.Loops) == 0 && s.stride == r.Bytes && d.stride == r.Bytes
-	case c.source != nil && s.stride >= 0: // the unknown side steps along: every offset is -1
-		*d = lane{table: s.table, entry: s.entry, every: s.every, base: -1}
-	case c.destination != nil && d.stride >= 0:
-		*s = lane{table: d.table, entry: d.entry, every: d.every, base: -1}
-	default:
-		s.stride = manyDigits
+	case c.source == nil && c.destination == nil:
+		c.how = scattered
+	case c.source == nil: // the unknown side steps along: every offset is -1
+		*s = lane{table: d.table, every: d.every, base: -1}
+	case c.destination == nil:
+		*d = lane{table: s.table, every: s.every, base: -1}
+	case len(r.Loops) == 0 && s.stride == r.Bytes && d.stride == r.Bytes:
+		c.how = adjacent
+	}
+	if s.stride|d.stride < 0 {
+		c.how = scattered
 	}
 	return true
 }

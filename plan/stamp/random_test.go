@@ -1,0 +1,188 @@
+package stamp_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
+)
+
+// spot is a byte of a rank.
+type spot struct {
+	rank, region int
+	offset       int64
+}
+
+// origin is where a destination byte came from, how often it was written and
+// whether it should be.
+type origin struct {
+	spot
+	written int
+	due     bool
+}
+
+// check compares a request's copies with what they should be, element by
+// element through layout.Bit and with loops of its own: every element in range
+// that a destination rank holds comes from the same element of whichever source
+// rank the copy named, and no other byte is written.
+func check(p *plan.Pair, req *stamp.Request, copies []stamp.Copy) error {
+	got := map[spot]*origin{}
+	for _, c := range copies {
+		for i := range c.Bytes {
+			at := spot{c.DestinationRank, c.DestinationRegion, c.DestinationOffset + i}
+			if got[at] == nil {
+				got[at] = &origin{}
+			}
+			o := got[at]
+			o.spot = spot{c.SourceRank, c.SourceRegion, c.SourceOffset + i}
+			o.written++
+		}
+	}
+	due := 0
+	g := p.Source.Model.Groups[0]
+	for dr, ls := range p.Destination.Ranks {
+		dl := ls[0]
+		if dl == nil {
+			continue
+		}
+		dp := p.Destination.Shard.Part(g, dr)
+		for t := req.From; t < req.To; t++ {
+			du, ok := dp.Local(t)
+			if !ok {
+				continue
+			}
+			db := int64(dl.Extent.Tokens)
+			for li, layer := range dp.Layers {
+				for ci, comp := range g.Components {
+					for h := range dp.HeadCount() {
+						for d := range int64(comp.Dim) {
+							region, bit := dl.Bit(ci, li, int64(req.Destination[0][du/db]), du%db, int64(h), d)
+							for k := int64(0); k < comp.DType.Bits(); k += 4 {
+								o := got[spot{dr, region, (bit + k) / 8}]
+								what := func(why string, args ...any) error {
+									return fmt.Errorf("rank %d component %d layer %d head %d token %d dim %d: %s", dr, ci, layer, h, t, d, fmt.Sprintf(why, args...))
+								}
+								if o == nil || o.written != 1 {
+									return what("written %+v", o)
+								}
+								if !o.due {
+									o.due = true
+									due++
+								}
+								sl, sp := p.Source.Ranks[o.rank][0], p.Source.Shard.Part(g, o.rank)
+								su, held := sp.Local(t)
+								row := 0
+								if g.Heads() > 0 {
+									row = slices.Index(sp.Heads, dp.Heads[h])
+								}
+								si := slices.Index(sp.Layers, layer)
+								if !held || row < 0 || si < 0 {
+									return what("source rank %d does not hold it", o.rank)
+								}
+								sb := int64(sl.Extent.Tokens)
+								sr, from := sl.Bit(ci, si, int64(req.Source[0][su/sb]), su%sb, int64(row), d)
+								if sr != o.region || from+k != o.offset*8+(bit+k)%8 {
+									return what("bit %d of region %d, want %d of %d", o.offset*8+(bit+k)%8, o.region, from+k, sr)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if due != len(got) {
+		return fmt.Errorf("%d bytes written, %d due", len(got), due)
+	}
+	return nil
+}
+
+// Random small pairs, requests and tables, byte by byte.
+func TestRandomRequests(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 4))
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	counted := map[string]int{}
+	n := 400
+	if testing.Short() {
+		n = 60
+	}
+	for i := range n {
+		components := pick(kv(4, 8, "bf16"), kv(4, 4, "fp8"), "{name: k, heads: 4, dim: 8, dtype: fp4}", "{name: k, heads: 4, dim: 8, dtype: bf16}, {name: v, heads: 4, dim: 4, dtype: fp32}")
+		orders := []string{
+			"[block, head, token, component, dim]", "[block, token, head, component, dim]", "[component, block, head, token, dim]",
+			"[block, component, token, head, dim]", "[block, head, token, dim]", "[block, layer, head, token, component, dim]",
+			"[layer, block, token/2, component, head, token%2, dim]", "[block, head, dim/2, token, dim%2]", "[block/2, token, block%2, head, dim]",
+			"{order: [block, token, head, component, dim], strides: {block: 2048}}",
+		}
+		if !strings.Contains(components, "fp4") {
+			orders = append(orders, "[block, head, dim, token]", "[block, head, {k: [dim, token], KV: [token, dim]}]")
+		}
+		shards := []string{"{tp: 1}", "{tp: 2}", "{tp: 4}", "{tp: 8}", "{tp: 2, pp: [1, 2]}", "{tp: 1, pp: [2, 1], rank_order: [tp, pp]}",
+			"{tp: 2, dcp: {size: 2, interleave: 1}}", "{tp: 1, dcp: {size: 3, interleave: 2}}", "{tp: 2, heads: [[3, 1], [0, 2]]}", "{tp: 3, heads: [[0], [2, 1], [1, 3]]}"}
+		if r.IntN(8) == 0 {
+			components = "{name: latent, heads: 0, dim: 12, dtype: bf16}"
+			orders = []string{"[block, token, component, dim]", "[block, token, dim]", "[layer, block, dim, token]"}
+			shards = shards[:8]
+		}
+		side := func() half {
+			order := pick(orders...)
+			if strings.Contains(components, "name: v") {
+				order = strings.ReplaceAll(order, "KV", "v")
+			} else {
+				order = strings.ReplaceAll(order, ", KV: [token, dim]", "")
+			}
+			return half{pick(shards...), []int{2, 4, 6, 8}[r.IntN(4)], order}
+		}
+		source, destination := side(), side()
+		p := pair(t, 3, components, source, destination)
+		s := stamper(t, p, r.IntN(4))
+		to := 1 + r.Int64N(60)
+		from := r.Int64N(to)
+		tables := [2][]uint32{ids(r, 40, 512), ids(r, 40, 512)}
+		if r.IntN(3) == 0 {
+			slices.Sort(tables[0])
+			slices.Sort(tables[1])
+		}
+		req := request(s, tables[0], tables[1], from, to)
+		if err := s.Validate(req); err != nil {
+			t.Fatal(err)
+		}
+		copies, err := s.Expand(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := check(p, req, copies); err != nil {
+			t.Fatalf("pair %d, %s\n%+v -> %+v, tokens %d to %d: %v\n%s", i, components, source, destination, from, to, err, s.Proven().Plan().Text(p))
+		}
+		var total, bytes int64
+		for k, c := range copies {
+			bytes += c.Bytes
+			if k > 0 {
+				q := copies[k-1]
+				if q.DestinationRank == c.DestinationRank && q.DestinationRegion == c.DestinationRegion && (q.DestinationOffset+q.Bytes > c.DestinationOffset ||
+					q.DestinationOffset+q.Bytes == c.DestinationOffset && q.SourceRank == c.SourceRank && q.SourceRegion == c.SourceRegion && q.SourceOffset+q.Bytes == c.SourceOffset) {
+					t.Fatalf("pair %d: copies %+v and %+v overlap, are out of order or are one", i, q, c)
+				}
+			}
+		}
+		for _, e := range s.Edges(req) {
+			n, _, err := s.Totals(req, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+		if total != bytes {
+			t.Fatalf("pair %d: totals say %d bytes, the copies are %d", i, total, bytes)
+		}
+		counted[source.shard]++
+		counted[destination.layout]++
+	}
+	if len(counted) < 15 {
+		t.Errorf("only %v", counted)
+	}
+}
