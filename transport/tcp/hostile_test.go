@@ -426,6 +426,10 @@ func TestLyingWriter(t *testing.T) {
 					return (&header{kind: kindData, mine: true, op: 1, part: part, offset: offset}).frame(body)
 				})
 				w.refused(w.destination, &a, id, r)
+				// The peer is seen to be gone a moment before its grants are.
+				if err := w.destination.Fence(t.Context(), id); err != nil && !errors.Is(err, transport.ErrPeerGone) {
+					t.Errorf("fence: %v", err)
+				}
 				if err := w.destination.Revoke(grant); !errors.Is(err, transport.ErrNotGranted) {
 					t.Errorf("the grant of a peer that is gone: %v", err)
 				}
