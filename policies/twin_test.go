@@ -3,12 +3,16 @@ package policies_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
+	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/policies"
@@ -16,78 +20,75 @@ import (
 )
 
 // matchHeads is the native twin of the heads policy's remap: the oracle, in
-// tests only.
+// tests only. It looks for every holder of every head anew.
 func matchHeads(p *plan.Pair) []plan.Assignment {
 	var out []plan.Assignment
 	s, d := &p.Source, &p.Destination
+	load := make([]int, len(s.Ranks)) // heads times layers served
 	for gi, g := range s.Model.Groups {
-		heads := max(g.Heads(), 1)
-		turn := map[[2]int]int{} // (stage, head)
-		holders := func(stage, dcp, head int) []int {
-			var ranks []int
-			for r := range s.Ranks {
-				at, part := s.Shard.Place(r), s.Shard.Part(g, r)
-				if at.PP != stage || at.DCP != dcp || len(part.Layers) == 0 {
-					continue
-				}
-				if part.Heads == nil && head == 0 {
-					ranks = append(ranks, r)
-				}
-				for _, h := range part.Heads {
-					if h == head {
-						ranks = append(ranks, r)
-					}
-				}
-			}
-			return ranks
-		}
 		for dr := range d.Ranks {
 			want := d.Shard.Part(g, dr)
 			if len(want.Layers) == 0 {
 				continue
 			}
-			list := want.Heads
-			if list == nil {
-				list = []int{0}
-			}
 			for stage := range s.Shard.Stages {
-				layers := plan.Range{}
+				var layers plan.Range
 				for r := range s.Ranks {
-					if part := s.Shard.Part(g, r); s.Shard.Place(r).PP == stage && len(part.Layers) > 0 {
-						layers = plan.Range{From: max(part.Layers[0], want.Layers[0]), To: min(last(part.Layers), last(want.Layers)) + 1}
+					if have := s.Shard.Part(g, r); s.Shard.Place(r).PP == stage && len(have.Layers) > 0 {
+						layers = plan.Range{From: max(have.Layers[0], want.Layers[0]), To: min(last(have.Layers), last(want.Layers)) + 1}
 					}
 				}
 				if layers.From >= layers.To {
 					continue
 				}
 				for dcp := range s.Shard.DCPSize {
-					open := -1
-					for _, h := range list {
-						ranks := holders(stage, dcp, h)
-						if len(ranks) == 0 || h >= heads {
-							open = -1
-							continue
+					before := -1
+					for h := range max(g.Heads(), 1) {
+						best := -1
+						for r := range s.Ranks {
+							have, at := s.Shard.Part(g, r), s.Shard.Place(r)
+							if at.PP != stage || at.DCP != dcp || !holds(want, h) || !holds(have, h) || !meet(have, want) {
+								continue
+							}
+							if best < 0 || r == before || load[r] < load[best] && best != before {
+								best = r
+							}
 						}
-						r := ranks[turn[[2]int{stage, h}]%len(ranks)]
-						have := s.Shard.Part(g, r)
-						if have.Size == want.Size && have.Interleave == want.Interleave && have.Phase != want.Phase {
-							break
+						if best >= 0 {
+							load[best] += layers.To - layers.From
+							if best == before {
+								out[len(out)-1].Heads.To++
+							} else {
+								a := plan.Assignment{Group: gi, Components: 1<<len(g.Components) - 1, Destination: dr, Source: best, Layers: layers, Heads: plan.Range{From: h, To: h + 1}}
+								if s.Shard.DCPSize > 1 {
+									a.Tokens = plan.Tokens{Size: s.Shard.DCPSize, Interleave: s.Shard.Interleave, Phase: dcp}
+								}
+								out = append(out, a)
+							}
 						}
-						if n := len(out); open == r && out[n-1].Heads.To == h {
-							out[n-1].Heads.To++
-							continue
-						}
-						open = r
-						out = append(out, plan.Assignment{Group: gi, Components: 1<<len(g.Components) - 1, Destination: dr, Source: r, Layers: layers, Heads: plan.Range{From: h, To: h + 1}})
+						before = best
 					}
-				}
-				for _, h := range list {
-					turn[[2]int{stage, h}]++
 				}
 			}
 		}
 	}
 	return out
+}
+
+func holds(p shard.Part, head int) bool {
+	return p.Heads == nil && head == 0 || slices.Contains(p.Heads, head)
+}
+
+// meet reports whether any token lies on both parts' ranks, by looking.
+func meet(a, b shard.Part) bool {
+	for t := range int64(a.Size * a.Interleave * b.Size * b.Interleave) {
+		_, ok := a.Local(t)
+		_, too := b.Local(t)
+		if ok && too {
+			return true
+		}
+	}
+	return false
 }
 
 func last(n []int) int { return n[len(n)-1] }
@@ -274,17 +275,49 @@ func TestSelectLayoutTakesTheFewestPieces(t *testing.T) {
 	}
 }
 
+// A call of the guest beside what it replaces: the native twin, and a copy of
+// the memory snapshot that every call restores.
 func BenchmarkRemap(b *testing.B) {
-	pair := sample.New(3).Pair()
+	text, err := os.ReadFile("../testdata/pairs/llama-70b-hnd.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	f, err := pairfile.Parse("llama-70b-hnd", text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pair, err := f.Pair(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
 	b.Run("twin", func(b *testing.B) {
 		for b.Loop() {
 			matchHeads(pair)
 		}
 	})
-	p := open(b, "heads")
-	b.Run("cached", func(b *testing.B) {
+	b.Run("snapshot", func(b *testing.B) {
+		from, to := make([]byte, 3<<16), make([]byte, 3<<16)
 		for b.Loop() {
-			if _, err := p.Remap(context.Background(), pair); err != nil {
+			copy(to, from)
+		}
+	})
+	in := policy.RemapInput(pair).Encode()
+	for _, engine := range []string{"compiler", "interpreter"} {
+		h := load(b, "heads", engine == "interpreter")
+		b.Run("call/"+engine, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := h.Remap(ctx, in); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	p := open(b, "heads")
+	b.Run("known", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := p.Remap(ctx, pair); err != nil {
 				b.Fatal(err)
 			}
 		}

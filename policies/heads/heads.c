@@ -1,70 +1,130 @@
-/* heads, the built-in policy: match heads, and keep the cache in the layout that
- * takes the fewest pieces to move, among those that the engine's attention can
- * do. */
+/* heads, the built-in policy: match heads (remap.h), and keep the cache in the
+ * layout that takes the fewest pieces to move, among those that the engine's
+ * attention can do. */
 #include "remap.h"
 
 KVF_HOOK(kvferry_remap) { return match_heads(in, in_len, out, out_cap); }
 
-/* Pieces for each MiB moved, and what attention costs extra: the measure by
- * which candidates are compared. Blocks may differ, so pieces alone would not
- * do. */
+/* How a combination of an own candidate and a peer's compares: lower is better,
+ * the first field first. Both engines of a pair look at the same combinations
+ * with the same figures, and no two of them compare equal, so that each picks
+ * its half of the same one. */
+typedef struct {
+	uint64_t weight; /* pieces a GiB, times what attention costs on both sides in per cent */
+	uint32_t order;  /* places in both engines' orders of preference, added */
+	uint32_t source; /* place in the source's */
+	int usable;
+} score;
+
+static int better(const score *a, const score *b) {
+	if (a->usable != b->usable) return a->usable;
+	if (a->weight != b->weight) return a->weight < b->weight;
+	if (a->order != b->order) return a->order < b->order;
+	return a->source < b->source;
+}
+
+static uint64_t atmost(uint64_t v, uint64_t limit) { return v < limit ? v : limit; }
+
+/* Pieces a GiB: blocks may differ, so pieces of a period alone do not compare. */
 static uint64_t rate(const kvf_cost *c) {
-	if (!c->bytes) return 0;
-	return c->pieces > (1ull << 40) ? ~0ull >> 8 : (c->pieces << 20) / c->bytes;
+	uint64_t r = (atmost(c->pieces, (1ull << 33) - 1) << 30) / (c->bytes ? c->bytes : 1);
+	return r ? atmost(r, 1ull << 34) : 1;
+}
+
+/* Attention in per cent of what it costs at best. */
+static uint64_t attention(const kvf_candidate *c) { return 100 + atmost(c->attention, 10000); }
+
+/* judge scores own candidate i against every peer, by the best that each can
+ * do. Not usable where some peer has no candidate that it could be planned with;
+ * that peer is left in failed. Where work
+ * runs out the score is of no use; the caller sees that by the work. */
+static score judge(const kvf_select_layout_in *q, uint32_t i, uint32_t *failed) {
+	const kvf_candidate *own = KVF_AT(kvf_candidate, q, q->candidates, i);
+	score sum = {0, 0, 0, 1};
+	for (uint32_t p = 0; p < q->peers.count; p++) {
+		const kvf_peer *peer = KVF_AT(kvf_peer, q, q->peers, p);
+		score best = {0, 0, 0, 0};
+		for (uint32_t n = 0; n < own->costs.count && work <= MAX_WORK; n++, work++) {
+			const kvf_cost *cost = KVF_AT(kvf_cost, q, own->costs, n);
+			if (cost->peer != p || cost->candidate >= peer->candidates.count) continue;
+			const kvf_candidate *theirs = KVF_AT(kvf_candidate, q, peer->candidates, cost->candidate);
+			score s = {rate(cost) * attention(own) * attention(theirs), i + cost->candidate, q->role == KVF_ROLE_SOURCE ? i : cost->candidate, 1};
+			if (better(&s, &best)) best = s;
+		}
+		if (!best.usable) {
+			*failed = p;
+			return best;
+		}
+		sum.weight = sum.weight + best.weight < sum.weight ? ~0ull : sum.weight + best.weight;
+		sum.order += best.order;
+		sum.source += best.source;
+	}
+	if (!q->peers.count) sum = (score){attention(own), i, i, 1};
+	return sum;
+}
+
+static void explain(const kvf_select_layout_in *q, kvf_line *line, uint32_t best, const score *s, const score *worst, int kept) {
+	const kvf_candidate *c = KVF_AT(kvf_candidate, q, q->candidates, best);
+	kvf_say_some(line, kvf_chars(q, c->name), c->name.length, 100);
+	if (kept) {
+		KVF_SAY(line, ": kept, as answered before");
+		return;
+	}
+	if (q->candidates.count == 1) KVF_SAY(line, ": all that the engine's attention can do");
+	else if (!q->peers.count) KVF_SAY(line, ": no peer is expected; the engine's first choice among those that attention is cheapest on");
+	else KVF_SAY(line, ": fewest pieces to move, attention weighed in");
+	if (!q->peers.count) return;
+	KVF_SAY(line, "; weight ");
+	kvf_say_number(line, s->weight / 10000);
+	KVF_SAY(line, " pieces a GiB");
+	if (q->candidates.count > 1) {
+		KVF_SAY(line, ", the worst of ");
+		kvf_say_number(line, q->candidates.count);
+		KVF_SAY(line, " candidates ");
+		kvf_say_number(line, worst->weight / 10000);
+	}
 }
 
 KVF_HOOK(kvferry_select_layout) {
 	const kvf_select_layout_in *q = kvf_input(in, in_len, KVF_HOOK_SELECT_LAYOUT, sizeof *q);
-	if (!q) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
+	if (!q || (q->role != KVF_ROLE_SOURCE && q->role != KVF_ROLE_DESTINATION)) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
 	kvf_line line = {{0}, 0};
-	kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out));
-	uint32_t status = KVF_STATUS_OK, best = 0;
-	if (!q->candidates.count) {
-		status = KVF_STATUS_DECLINED;
-		KVF_SAY(&line, "the engine offers no layout");
-	}
-	uint64_t least = ~0ull, worst = 0;
-	for (uint32_t i = 0; i < q->candidates.count; i++) {
-		const kvf_candidate *c = KVF_AT(kvf_candidate, q, q->candidates, i);
-		/* Against each expected peer, the best that it can do. */
-		uint64_t sum = 0;
-		for (uint32_t p = 0; p < q->peers.count; p++) {
-			uint64_t low = ~0ull;
-			for (uint32_t k = 0; k < c->costs.count; k++) {
-				const kvf_cost *cost = KVF_AT(kvf_cost, q, c->costs, k);
-				if (cost->peer == p && rate(cost) < low) low = rate(cost);
-			}
-			if (low != ~0ull) sum += low;
-		}
-		sum += (sum / 100) * c->attention; /* attention is in per cent */
-		if (sum > worst) worst = sum;
-		if (sum < least) {
-			least = sum;
+	uint32_t best = 0, failed = 0;
+	int kept = 0;
+	score least = {0, 0, 0, 0}, worst = least;
+	for (uint32_t i = 0; i < q->candidates.count && work <= MAX_WORK; i++) {
+		score s = judge(q, i, &failed);
+		if (!s.usable) continue;
+		if (!worst.usable || better(&worst, &s)) worst = s;
+		if (!kept && better(&s, &least)) {
+			least = s;
 			best = i;
 		}
-	}
-	if (status == KVF_STATUS_OK) {
-		const kvf_candidate *c = KVF_AT(kvf_candidate, q, q->candidates, best);
-		kvf_say(&line, kvf_chars(q, c->name), c->name.length);
-		if (!q->peers.count) {
-			KVF_SAY(&line, ": the engine's first choice, no peer is expected");
-		} else if (q->candidates.count == 1) {
-			KVF_SAY(&line, ": all that the engine's attention can do; ");
-			kvf_say_number(&line, least);
-			KVF_SAY(&line, " pieces a MiB");
-		} else {
-			KVF_SAY(&line, ": fewest pieces to move, ");
-			kvf_say_number(&line, least);
-			KVF_SAY(&line, " a MiB (worst of ");
-			kvf_say_number(&line, q->candidates.count);
-			KVF_SAY(&line, " candidates: ");
-			kvf_say_number(&line, worst);
-			KVF_SAY(&line, ")");
+		if (q->previous == i + 1) {
+			least = s;
+			best = i;
+			kept = 1;
 		}
 	}
+	if (work > MAX_WORK) {
+		KVF_SAY(&line, "there are more candidates times peers than this policy looks at");
+		return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_UNSUPPORTED, &line);
+	}
+	if (!least.usable) {
+		if (!q->candidates.count) {
+			KVF_SAY(&line, "the engine offers no layout");
+		} else {
+			const kvf_peer *peer = KVF_AT(kvf_peer, q, q->peers, failed);
+			KVF_SAY(&line, "nothing that the engine's attention can do could be planned with engine ");
+			kvf_say_some(&line, kvf_chars(q, peer->engine), peer->engine.length, 100);
+		}
+		return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_DECLINED, &line);
+	}
+	explain(q, &line, best, &least, &worst, kept);
+	kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out));
 	kvf_text reason = {0, 0};
 	kvf_put_text(&a, &reason, &line);
-	uint64_t result = kvf_end(&a, status);
+	uint64_t result = kvf_end(&a, KVF_STATUS_OK);
 	if (result >> 32 == KVF_STATUS_AGAIN) return result;
 	((kvf_select_layout_out *)out)->index = best;
 	((kvf_select_layout_out *)out)->reason = reason;

@@ -10,11 +10,5 @@ KVF_HOOK(kvferry_select_layout) {
 	if (!q) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
 	kvf_line line = {{0}, 0};
 	KVF_SAY(&line, "connectors do not specify a kv cache layout");
-	kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out));
-	kvf_text reason = {0, 0};
-	kvf_put_text(&a, &reason, &line);
-	uint64_t result = kvf_end(&a, KVF_STATUS_DECLINED);
-	if (result >> 32 == KVF_STATUS_AGAIN) return result;
-	((kvf_select_layout_out *)out)->reason = reason;
-	return result;
+	return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_DECLINED, &line);
 }

@@ -52,8 +52,11 @@ type Candidate struct {
 	Layout    layout.Spec
 	Block     int // tokens a block
 	Blocks    int // in the pool
-	Attention int // relative cost of attention on it, in per cent; 0: none said
+	Attention int // what attention costs more on it than on the engine's best, in per cent; 0: nothing said
 }
+
+// MaxAttention bounds Candidate.Attention.
+const MaxAttention = 10000
 
 // Engine is an engine as far as a layout selection knows it.
 type Engine struct {
@@ -103,18 +106,30 @@ func (e *Declined) Unwrap() error { return e.Err }
 // Blame is the policy.
 func (e *Declined) Blame() blame.Party { return blame.Policy }
 
-// maxAnswers bounds the answers that are kept.
-const maxAnswers = 256
+// Bounds on the answers that are kept: how many, and assignments in all of
+// them together.
+const (
+	maxAnswers     = 256
+	maxAssignments = 1 << 18
+)
 
 type answerKey [32]byte
+
+// known is an answer that is kept: a Choice or an Answer.
+type known struct {
+	answer any
+	size   int // assignments
+}
 
 // Policy is an open policy. Safe for concurrent use.
 type Policy struct {
 	host *host.Policy
 
 	mu      sync.Mutex
-	answers map[answerKey]any // Choice or Answer, by hook and input bytes
-	recent  []answerKey       // oldest first
+	closed  bool
+	answers map[answerKey]known // by hook and input bytes
+	recent  []answerKey         // of answers, oldest first
+	size    int                 // of all answers
 }
 
 // Open loads a policy module.
@@ -134,7 +149,7 @@ func Open(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		}
 		return nil, blame.On(party, fmt.Errorf("open a policy: %w", err))
 	}
-	return &Policy{host: h, answers: map[answerKey]any{}}, nil
+	return &Policy{host: h, answers: map[answerKey]known{}}, nil
 }
 
 // Name is the policy's name.
@@ -150,38 +165,52 @@ func (p *Policy) Digest() geometry.Digest { return p.host.Digest() }
 // calls.
 func (p *Policy) Calls() int64 { return p.host.Calls() }
 
-// Close waits for the calls in progress. A second Close returns
+// Close waits for the calls in progress. Later calls and a second Close return
 // host.ErrClosed.
-func (p *Policy) Close() error { return p.host.Close(context.Background()) }
+func (p *Policy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.answers, p.recent, p.size = nil, nil, 0
+	p.mu.Unlock()
+	return p.host.Close(context.Background())
+}
 
 // remembered returns the answer to an input, asking for it where it is new.
-// Guests are deterministic, so a hit is exact; errors are not kept.
-func remembered[T any](p *Policy, hook string, in []byte, ask func() (T, error)) (T, error) {
+// Guests are deterministic, so a hit is exact; errors are not kept. size is the
+// number of assignments in an answer.
+func remembered[T any](p *Policy, hook string, in []byte, size func(T) int, ask func() (T, error)) (T, error) {
 	h := sha256.New()
 	h.Write([]byte(hook))
 	h.Write(in)
 	key := answerKey(h.Sum(nil))
 	p.mu.Lock()
-	known, ok := p.answers[key]
+	k, ok := p.answers[key]
 	p.mu.Unlock()
 	if ok {
-		return known.(T), nil
+		return k.answer.(T), nil
 	}
 	out, err := ask()
-	if err != nil {
-		return out, err
+	if err == nil {
+		p.keep(key, known{out, size(out)})
 	}
+	return out, err
+}
+
+// keep keeps an answer, in place of the oldest where there are too many.
+func (p *Policy) keep(key answerKey, k known) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.answers[key]; !ok {
-		if len(p.recent) >= maxAnswers {
-			delete(p.answers, p.recent[0])
-			p.recent = slices.Delete(p.recent, 0, 1)
-		}
-		p.answers[key] = out
-		p.recent = append(p.recent, key)
+	if _, ok := p.answers[key]; ok || p.closed || k.size > maxAssignments {
+		return
 	}
-	return out, nil
+	for len(p.recent) >= maxAnswers || p.size+k.size > maxAssignments {
+		p.size -= p.answers[p.recent[0]].size
+		delete(p.answers, p.recent[0])
+		p.recent = slices.Delete(p.recent, 0, 1)
+	}
+	p.answers[key] = k
+	p.recent = append(p.recent, key)
+	p.size += k.size
 }
 
 // wrap says whose fault an error of a hook is, and names what was asked.
@@ -203,14 +232,14 @@ func (p *Policy) wrap(hook, engine string, can []string, err error) error {
 
 // SelectLayout asks which layout an engine should use.
 //
-// Errors: *Declined; *host.Fault, *host.Error; those of resolving a candidate.
+// Errors: *Declined; *host.Fault, *host.Error; those of Question.Input.
 func (p *Policy) SelectLayout(ctx context.Context, q Question) (Choice, error) {
-	in, err := question(q)
+	in, err := q.Input()
 	if err != nil {
 		return Choice{}, err
 	}
 	b := in.Encode()
-	return remembered(p, "select_layout", b, func() (Choice, error) {
+	return remembered(p, "select_layout", b, func(Choice) int { return 0 }, func() (Choice, error) {
 		index, reason, err := p.host.SelectLayout(ctx, b, len(q.Engine.Candidates))
 		if err != nil {
 			can := []string{offers(q.Engine)}
@@ -231,18 +260,15 @@ func offers(e Engine) string {
 	return fmt.Sprintf("engine %s can do %s", e.Name, strings.Join(names, ", "))
 }
 
-// Remap asks which source rank feeds which destination rank of the pair.
+// Remap asks which source rank feeds which destination rank of the pair. The
+// answer is shared with later calls and must not be modified.
 //
 // Errors: *Declined; *host.Fault, *host.Error; *plan.AssignmentError for an
 // answer that names what the pair does not have.
 // Preconditions: pair.Validate() is nil.
 func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
-	in, err := remapQuestion(pair)
-	if err != nil {
-		return Answer{}, err
-	}
-	b := in.Encode()
-	return remembered(p, "remap", b, func() (Answer, error) {
+	b := RemapInput(pair).Encode()
+	return remembered(p, "remap", b, assigned, func() (Answer, error) {
 		out, err := p.host.Remap(ctx, b)
 		if err != nil {
 			return Answer{}, p.wrap("remap", fmt.Sprintf("engines %s and %s", pair.Source.Engine, pair.Destination.Engine), nil, err)
@@ -253,4 +279,13 @@ func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
 		}
 		return answer, nil
 	})
+}
+
+// assigned counts the assignments of an answer.
+func assigned(a Answer) int {
+	n := 0
+	for _, as := range a.Alternatives {
+		n += len(as)
+	}
+	return n
 }

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
@@ -12,9 +14,17 @@ import (
 	"github.com/kvferry/kvferry/wasm/abi"
 )
 
-// question is a layout selection as records. The cost of each candidate
-// against each candidate of each peer is computed here, natively.
-func question(q Question) (*abi.SelectLayoutIn, error) {
+// Input is the question as a policy is asked it. The cost of each candidate
+// against each candidate of each peer is computed here, natively; a combination
+// that cannot be planned has none. The same question gives the same bytes.
+//
+// Errors: *QuestionError; *layout.Error, *layout.ClaimError and *shard.Error of
+// a candidate that an engine cannot hold its cache in; *plan.Mismatch of engines
+// that do not hold the same cache.
+func (q Question) Input() (*abi.SelectLayoutIn, error) {
+	if err := q.validate(); err != nil {
+		return nil, err
+	}
 	e := q.Engine
 	in := &abi.SelectLayoutIn{
 		Engine: e.Name, Model: e.Model.Name, Role: uint32(q.Role), Layers: uint32(e.Model.Layers),
@@ -22,10 +32,7 @@ func question(q Question) (*abi.SelectLayoutIn, error) {
 		Previous: uint32(q.Previous), Groups: groups(e.Model), Labels: labels(e.Labels),
 	}
 	for _, c := range e.Candidates {
-		own, err := candidate(c, e.Model)
-		if err != nil {
-			return nil, fmt.Errorf("engine %s, candidate %s: %w", e.Name, c.Name, err)
-		}
+		own := candidate(c, e.Model)
 		ours, err := c.side(e)
 		if err != nil {
 			return nil, err
@@ -55,11 +62,7 @@ func question(q Question) (*abi.SelectLayoutIn, error) {
 	for _, peer := range q.Peers {
 		p := abi.Peer{Engine: peer.Name, TP: uint32(peer.Shard.TP), Stages: uint32(len(peer.Shard.Stages)), DCP: uint32(peer.Shard.DCPSize), Interleave: uint32(peer.Shard.Interleave)}
 		for _, c := range peer.Candidates {
-			record, err := candidate(c, peer.Model)
-			if err != nil {
-				return nil, fmt.Errorf("engine %s, candidate %s: %w", peer.Name, c.Name, err)
-			}
-			p.Candidates = append(p.Candidates, record)
+			p.Candidates = append(p.Candidates, candidate(c, peer.Model))
 		}
 		in.Peers = append(in.Peers, p)
 	}
@@ -103,26 +106,35 @@ func (c Candidate) side(e Engine) (plan.Side, error) {
 	return s, nil
 }
 
-func candidate(c Candidate, m geometry.Model) (abi.Candidate, error) {
-	out := abi.Candidate{Name: c.Name, Block: uint32(c.Block), Blocks: uint32(c.Blocks), Attention: uint32(c.Attention)}
-	item := func(it layout.Item, component int) abi.Item {
-		return abi.Item{Axis: uint32(it.Axis), Mod: uint32(it.Mod), Div: uint32(max(it.Div, 1)), Component: uint32(component)}
+func candidate(c Candidate, m geometry.Model) abi.Candidate {
+	out := abi.Candidate{Name: c.Name, Attention: uint32(c.Attention)}
+	for _, g := range m.Groups {
+		out.Layouts = append(out.Layouts, abi.GroupLayout{Order: order(c.Layout, g), Block: uint32(c.Block), Blocks: uint32(c.Blocks)})
 	}
-	for _, entry := range c.Layout.Order {
+	return out
+}
+
+// order is a layout's order for the components of a group.
+func order(s layout.Spec, g geometry.Group) []abi.Item {
+	var out []abi.Item
+	item := func(it layout.Item, component int) {
+		out = append(out, abi.Item{Axis: uint32(it.Axis), Mod: uint32(it.Mod), Div: uint32(max(it.Div, 1)), Component: uint32(component)})
+	}
+	for _, entry := range s.Order {
 		switch {
 		case entry.Component:
-			out.Order = append(out.Order, abi.Item{Axis: abi.AxisComponent, Div: 1})
+			out = append(out, abi.Item{Axis: abi.AxisComponent, Div: 1})
 		case entry.Branch != nil:
-			for ci, component := range m.Groups[0].Components {
+			for ci, component := range g.Components {
 				for _, it := range entry.Branch[component.Name] {
-					out.Order = append(out.Order, item(it, ci+1))
+					item(it, ci+1)
 				}
 			}
 		default:
-			out.Order = append(out.Order, item(entry.Item, 0))
+			item(entry.Item, 0)
 		}
 	}
-	return out, nil
+	return out
 }
 
 func labels(m map[string]string) []abi.Label {
@@ -159,8 +171,60 @@ func ranges(n []int) []abi.Range {
 	return out
 }
 
-// remapQuestion is a pair as records.
-func remapQuestion(p *plan.Pair) (*abi.RemapIn, error) {
+// QuestionError is a question that cannot be asked. The fault is the caller's.
+type QuestionError struct {
+	Field  string
+	Value  any
+	Reason string
+}
+
+func (e *QuestionError) Error() string {
+	return fmt.Sprintf("policy question: %s is %v: %s", e.Field, e.Value, e.Reason)
+}
+
+func (q Question) validate() error {
+	if q.Role != Source && q.Role != Destination {
+		return &QuestionError{"role", uint32(q.Role), "want source or destination"}
+	}
+	if q.Previous < 0 || q.Previous > len(q.Engine.Candidates) {
+		return &QuestionError{"previous", q.Previous, fmt.Sprintf("want 0 or 1 + the index of one of %d candidates", len(q.Engine.Candidates))}
+	}
+	for i, e := range append([]Engine{q.Engine}, q.Peers...) {
+		at := "engine"
+		if i > 0 {
+			at = fmt.Sprintf("peers[%d]", i-1)
+		}
+		if err := textual(at+".name", e.Name, geometry.MaxName); err != nil {
+			return err
+		}
+		for k, v := range e.Labels {
+			if err := errors.Join(textual(at+".labels", k, geometry.MaxName), textual(at+".labels."+k, v, abi.MaxText)); err != nil {
+				return err
+			}
+		}
+		for k, c := range e.Candidates {
+			at := fmt.Sprintf("%s.candidates[%d]", at, k)
+			if err := textual(at+".name", c.Name, abi.MaxText); err != nil {
+				return err
+			}
+			if c.Attention < 0 || c.Attention > MaxAttention {
+				return &QuestionError{at + ".attention", c.Attention, fmt.Sprintf("want 0 to %d per cent", MaxAttention)}
+			}
+		}
+	}
+	return nil
+}
+
+func textual(field, s string, most int) error {
+	if len(s) > most || !utf8.ValidString(s) {
+		return &QuestionError{field, fmt.Sprintf("%.64q", s), fmt.Sprintf("want UTF-8 of at most %d bytes", most)}
+	}
+	return nil
+}
+
+// RemapInput is the question about a pair as a policy is asked it.
+// Preconditions: p.Validate() is nil.
+func RemapInput(p *plan.Pair) *abi.RemapIn {
 	in := &abi.RemapIn{Model: p.Source.Model.Name, Layers: uint32(p.Source.Model.Layers), Groups: groups(p.Source.Model)}
 	for _, s := range []*plan.Side{&p.Source, &p.Destination} {
 		side := abi.Side{Engine: s.Engine, TP: uint32(s.Shard.TP), Stages: uint32(len(s.Shard.Stages)), DCP: uint32(s.Shard.DCPSize), Interleave: uint32(s.Shard.Interleave)}
@@ -184,7 +248,7 @@ func remapQuestion(p *plan.Pair) (*abi.RemapIn, error) {
 		}
 		in.Sides = append(in.Sides, side)
 	}
-	return in, nil
+	return in
 }
 
 // assignments turns an answer into assignments that the pair can have.

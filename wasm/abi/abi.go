@@ -3,9 +3,10 @@
 // says how they are encoded and how they may grow; Go and C code is generated
 // from it.
 //
-// Decoding never trusts a guest: offsets, counts, steps and texts are bounded
-// before anything is read, and a record that overlaps another is harmless,
-// since everything is copied out.
+// Decoding never trusts a guest: offsets, counts, distances and texts are
+// bounded before anything is read, everything is copied out, and what lists and
+// texts point at may in sum not exceed the message, so that a small message
+// cannot unfold into a large one.
 package abi
 
 //go:generate go run ./gen
@@ -96,7 +97,18 @@ type decoder struct {
 	b       []byte
 	name    string
 	records int
+	left    uint64 // bytes of the message that no list or text has claimed
 	err     error
+}
+
+// claim accounts for what a list or text points at: nothing is shared.
+func (d *decoder) claim(field string, n uint64) bool {
+	if n > d.left {
+		d.fail(field, n, "bytes are pointed at, of which the message has %d left: nothing is shared", d.left)
+		return false
+	}
+	d.left -= n
+	return true
 }
 
 func (d *decoder) fail(field string, v uint64, why string, args ...any) {
@@ -131,6 +143,8 @@ func (d *decoder) text(at, end int, field string) string {
 	case from < sizeHeader || from+n > uint64(len(d.b)):
 		d.fail(field, from, "%d bytes there are not inside the message of %d", n, len(d.b))
 		return ""
+	case !d.claim(field, n):
+		return ""
 	}
 	s := string(d.b[from : from+n])
 	if !utf8.ValidString(s) {
@@ -154,6 +168,8 @@ func getList[T any](d *decoder, at, end int, field string, get func(*T, *decoder
 		return nil
 	case from < sizeHeader || from+n*step > uint64(len(d.b)):
 		d.fail(field, n, "records of %d bytes at %d are not inside the message of %d", step, from, len(d.b))
+		return nil
+	case !d.claim(field, n*step):
 		return nil
 	}
 	out := make([]T, n)
@@ -185,6 +201,7 @@ func decode(b []byte, hook uint32, name string, get func(*decoder, int, int)) er
 	case record < sizeHeader || record%8 != 0 || record > size:
 		d.fail("record", record, "want a multiple of 8 from %d to %d", sizeHeader, size)
 	default:
+		d.left = size - record
 		get(d, 0, int(record))
 	}
 	return d.err

@@ -58,8 +58,8 @@ const (
 
 // Range is a record: [from, to).
 type Range struct {
-	From uint32
-	To   uint32
+	From uint32 `json:"from,omitempty"`
+	To   uint32 `json:"to,omitempty"`
 }
 
 const sizeRange = 8
@@ -76,11 +76,11 @@ func (x *Range) get(d *decoder, at, end int) {
 
 // Component is a record.
 type Component struct {
-	Name  string
-	Heads uint32 // 0: no heads
-	Dim   uint32
-	Dtype uint32
-	Bits  uint32 // of one element
+	Name  string `json:"name,omitempty"`
+	Heads uint32 `json:"heads,omitempty"` // 0: no heads
+	Dim   uint32 `json:"dim,omitempty"`
+	Dtype uint32 `json:"dtype,omitempty"` // enum dtype
+	Bits  uint32 `json:"bits,omitempty"`  // of one element
 }
 
 const sizeComponent = 24
@@ -103,10 +103,10 @@ func (x *Component) get(d *decoder, at, end int) {
 
 // Group is a record: layers with the same components, block size and block table.
 type Group struct {
-	Name       string
-	Heads      uint32
-	Layers     []Range
-	Components []Component
+	Name       string      `json:"name,omitempty"`
+	Heads      uint32      `json:"heads,omitempty"`
+	Layers     []Range     `json:"layers,omitempty"`
+	Components []Component `json:"components,omitempty"`
 }
 
 const sizeGroup = 40
@@ -127,8 +127,8 @@ func (x *Group) get(d *decoder, at, end int) {
 
 // Label is a record: an operator's words about an engine.
 type Label struct {
-	Key   string
-	Value string
+	Key   string `json:"key,omitempty"`
+	Value string `json:"value,omitempty"`
 }
 
 const sizeLabel = 16
@@ -145,10 +145,10 @@ func (x *Label) get(d *decoder, at, end int) {
 
 // Item is a record: one item of an order: axis[%mod][/div]; mod 0 is the whole axis.
 type Item struct {
-	Axis      uint32
-	Mod       uint32
-	Div       uint32
-	Component uint32 // 1 + the component whose own item it is; 0: of all
+	Axis      uint32 `json:"axis,omitempty"` // enum axis
+	Mod       uint32 `json:"mod,omitempty"`
+	Div       uint32 `json:"div,omitempty"`
+	Component uint32 `json:"component,omitempty"` // 1 + the component whose own item it is; 0: of all
 }
 
 const sizeItem = 16
@@ -169,10 +169,10 @@ func (x *Item) get(d *decoder, at, end int) {
 
 // Cost is a record: what a period of tokens takes to move between two candidates, from the host's own arithmetic.
 type Cost struct {
-	Peer      uint32 // index in peers
-	Candidate uint32 // index in that peer's candidates
-	Pieces    uint64 // contiguous copies
-	Bytes     uint64
+	Peer      uint32 `json:"peer,omitempty"`      // index in peers
+	Candidate uint32 `json:"candidate,omitempty"` // index in that peer's candidates
+	Pieces    uint64 `json:"pieces,omitempty"`    // contiguous copies
+	Bytes     uint64 `json:"bytes,omitempty"`
 }
 
 const sizeCost = 24
@@ -191,44 +191,59 @@ func (x *Cost) get(d *decoder, at, end int) {
 	x.Bytes = d.u64(at+16, end)
 }
 
-// Candidate is a record: a layout that the engine's attention can read and write.
-type Candidate struct {
-	Name      string
-	Order     []Item
-	Block     uint32 // tokens
-	Blocks    uint32
-	Attention uint32 // relative cost of attention on it, 0: not said
-	Costs     []Cost
+// GroupLayout is a record: how a candidate keeps one group.
+type GroupLayout struct {
+	Order  []Item `json:"order,omitempty"`
+	Block  uint32 `json:"block,omitempty"` // tokens
+	Blocks uint32 `json:"blocks,omitempty"`
 }
 
-const sizeCandidate = 48
+const sizeGroupLayout = 24
+
+func (x *GroupLayout) put(e *encoder, at int) {
+	putList(e, at+0, x.Order, sizeItem, (*Item).put)
+	e.u32(at+12, x.Block)
+	e.u32(at+16, x.Blocks)
+}
+
+func (x *GroupLayout) get(d *decoder, at, end int) {
+	x.Order = getList(d, at+0, end, "group_layout.order", (*Item).get)
+	x.Block = d.u32(at+12, end)
+	x.Blocks = d.u32(at+16, end)
+}
+
+// Candidate is a record: a layout that the engine's attention can read and write.
+type Candidate struct {
+	Name      string        `json:"name,omitempty"`
+	Layouts   []GroupLayout `json:"layouts,omitempty"`   // by group
+	Attention uint32        `json:"attention,omitempty"` // what attention costs more on it than on the best, in per cent
+	Costs     []Cost        `json:"costs,omitempty"`     // absent for what cannot be planned
+}
+
+const sizeCandidate = 40
 
 func (x *Candidate) put(e *encoder, at int) {
 	e.text(at+0, x.Name)
-	putList(e, at+8, x.Order, sizeItem, (*Item).put)
-	e.u32(at+20, x.Block)
-	e.u32(at+24, x.Blocks)
-	e.u32(at+28, x.Attention)
-	putList(e, at+36, x.Costs, sizeCost, (*Cost).put)
+	putList(e, at+8, x.Layouts, sizeGroupLayout, (*GroupLayout).put)
+	e.u32(at+20, x.Attention)
+	putList(e, at+24, x.Costs, sizeCost, (*Cost).put)
 }
 
 func (x *Candidate) get(d *decoder, at, end int) {
 	x.Name = d.text(at+0, end, "candidate.name")
-	x.Order = getList(d, at+8, end, "candidate.order", (*Item).get)
-	x.Block = d.u32(at+20, end)
-	x.Blocks = d.u32(at+24, end)
-	x.Attention = d.u32(at+28, end)
-	x.Costs = getList(d, at+36, end, "candidate.costs", (*Cost).get)
+	x.Layouts = getList(d, at+8, end, "candidate.layouts", (*GroupLayout).get)
+	x.Attention = d.u32(at+20, end)
+	x.Costs = getList(d, at+24, end, "candidate.costs", (*Cost).get)
 }
 
 // Peer is a record: an engine that the configuration expects to meet.
 type Peer struct {
-	Engine     string
-	TP         uint32
-	Stages     uint32
-	DCP        uint32
-	Interleave uint32
-	Candidates []Candidate
+	Engine     string      `json:"engine,omitempty"`
+	TP         uint32      `json:"tp,omitempty"`
+	Stages     uint32      `json:"stages,omitempty"`
+	DCP        uint32      `json:"dcp,omitempty"`
+	Interleave uint32      `json:"interleave,omitempty"`
+	Candidates []Candidate `json:"candidates,omitempty"`
 }
 
 const sizePeer = 40
@@ -253,8 +268,8 @@ func (x *Peer) get(d *decoder, at, end int) {
 
 // Pool is a record.
 type Pool struct {
-	Block  uint32 // tokens a block, on each rank
-	Blocks uint32
+	Block  uint32 `json:"block,omitempty"` // tokens a block, on each rank
+	Blocks uint32 `json:"blocks,omitempty"`
 }
 
 const sizePool = 8
@@ -271,12 +286,12 @@ func (x *Pool) get(d *decoder, at, end int) {
 
 // Part is a record: what a rank holds of a group.
 type Part struct {
-	Group         uint32
-	DCPSize       uint32 // token t is held where (t / interleave) mod dcp_size == dcp_phase
-	DCPInterleave uint32
-	DCPPhase      uint32
-	Layers        []Range
-	Heads         []Range // in storage order; empty for a group without heads
+	Group         uint32  `json:"group,omitempty"`
+	DCPSize       uint32  `json:"dcp_size,omitempty"` // token t is held where (t / interleave) mod dcp_size == dcp_phase
+	DCPInterleave uint32  `json:"dcp_interleave,omitempty"`
+	DCPPhase      uint32  `json:"dcp_phase,omitempty"`
+	Layers        []Range `json:"layers,omitempty"`
+	Heads         []Range `json:"heads,omitempty"` // in storage order; empty for a group without heads
 }
 
 const sizePart = 40
@@ -301,12 +316,12 @@ func (x *Part) get(d *decoder, at, end int) {
 
 // Rank is a record.
 type Rank struct {
-	Rank  uint32
-	PP    uint32
-	TP    uint32
-	DCP   uint32
-	Host  string // empty: not known
-	Parts []Part
+	Rank  uint32 `json:"rank,omitempty"`
+	PP    uint32 `json:"pp,omitempty"`
+	TP    uint32 `json:"tp,omitempty"`
+	DCP   uint32 `json:"dcp,omitempty"`
+	Host  string `json:"host,omitempty"` // empty: not known
+	Parts []Part `json:"parts,omitempty"`
 }
 
 const sizeRank = 40
@@ -331,14 +346,14 @@ func (x *Rank) get(d *decoder, at, end int) {
 
 // Side is a record.
 type Side struct {
-	Engine     string
-	TP         uint32
-	Stages     uint32
-	DCP        uint32
-	Interleave uint32
-	Pools      []Pool // by group
-	Ranks      []Rank // by rank number
-	Labels     []Label
+	Engine     string  `json:"engine,omitempty"`
+	TP         uint32  `json:"tp,omitempty"`
+	Stages     uint32  `json:"stages,omitempty"`
+	DCP        uint32  `json:"dcp,omitempty"`
+	Interleave uint32  `json:"interleave,omitempty"`
+	Pools      []Pool  `json:"pools,omitempty"` // by group
+	Ranks      []Rank  `json:"ranks,omitempty"` // by rank number
+	Labels     []Label `json:"labels,omitempty"`
 }
 
 const sizeSide = 64
@@ -367,17 +382,17 @@ func (x *Side) get(d *decoder, at, end int) {
 
 // Assignment is a record: the destination rank takes a box from the source rank.
 type Assignment struct {
-	Components      uint64 // bit i: component i of the group
-	Group           uint32
-	Destination     uint32
-	Source          uint32
-	LayerFrom       uint32
-	LayerTo         uint32
-	HeadFrom        uint32
-	HeadTo          uint32
-	TokenSize       uint32 // 0: all tokens; else those with (t / token_interleave) mod token_size == token_phase
-	TokenInterleave uint32
-	TokenPhase      uint32
+	Components      uint64 `json:"components,omitempty"` // bit i: component i of the group
+	Group           uint32 `json:"group,omitempty"`
+	Destination     uint32 `json:"destination,omitempty"`
+	Source          uint32 `json:"source,omitempty"`
+	LayerFrom       uint32 `json:"layer_from,omitempty"`
+	LayerTo         uint32 `json:"layer_to,omitempty"`
+	HeadFrom        uint32 `json:"head_from,omitempty"`
+	HeadTo          uint32 `json:"head_to,omitempty"`
+	TokenSize       uint32 `json:"token_size,omitempty"` // 0: all tokens; else those with (t / token_interleave) mod token_size == token_phase
+	TokenInterleave uint32 `json:"token_interleave,omitempty"`
+	TokenPhase      uint32 `json:"token_phase,omitempty"`
 }
 
 const sizeAssignment = 48
@@ -412,7 +427,7 @@ func (x *Assignment) get(d *decoder, at, end int) {
 
 // Alternative is a record.
 type Alternative struct {
-	Assignments []Assignment
+	Assignments []Assignment `json:"assignments,omitempty"`
 }
 
 const sizeAlternative = 16
@@ -427,19 +442,19 @@ func (x *Alternative) get(d *decoder, at, end int) {
 
 // SelectLayoutIn is a message of hook select_layout.
 type SelectLayoutIn struct {
-	Engine     string
-	Model      string
-	Role       uint32
-	Layers     uint32
-	TP         uint32
-	Stages     uint32
-	DCP        uint32
-	Interleave uint32
-	Previous   uint32 // 1 + the index answered before, 0: none
-	Groups     []Group
-	Candidates []Candidate
-	Peers      []Peer
-	Labels     []Label
+	Engine     string      `json:"engine,omitempty"`
+	Model      string      `json:"model,omitempty"`
+	Role       uint32      `json:"role,omitempty"` // enum role
+	Layers     uint32      `json:"layers,omitempty"`
+	TP         uint32      `json:"tp,omitempty"`
+	Stages     uint32      `json:"stages,omitempty"`
+	DCP        uint32      `json:"dcp,omitempty"`
+	Interleave uint32      `json:"interleave,omitempty"`
+	Previous   uint32      `json:"previous,omitempty"` // 1 + the index answered before, 0: none
+	Groups     []Group     `json:"groups,omitempty"`
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Peers      []Peer      `json:"peers,omitempty"`
+	Labels     []Label     `json:"labels,omitempty"`
 }
 
 const sizeSelectLayoutIn = 120
@@ -479,18 +494,21 @@ func (x *SelectLayoutIn) get(d *decoder, at, end int) {
 // Encode returns the message's bytes.
 func (x *SelectLayoutIn) Encode() []byte { return encode(HookSelectLayout, sizeSelectLayoutIn, x.put) }
 
-// DecodeSelectLayoutIn reads a message.
+// DecodeSelectLayoutIn reads a message; with an error there is none.
 //
 // Errors: *Error.
 func DecodeSelectLayoutIn(b []byte) (*SelectLayoutIn, error) {
 	x := new(SelectLayoutIn)
-	return x, decode(b, HookSelectLayout, "select_layout_in", x.get)
+	if err := decode(b, HookSelectLayout, "select_layout_in", x.get); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // SelectLayoutOut is a message of hook select_layout.
 type SelectLayoutOut struct {
-	Index  uint32 // of the candidate chosen
-	Reason string // at most 256 bytes of printable UTF-8
+	Index  uint32 `json:"index,omitempty"`  // of the candidate chosen
+	Reason string `json:"reason,omitempty"` // at most 256 bytes of printable UTF-8
 }
 
 const sizeSelectLayoutOut = 40
@@ -510,20 +528,23 @@ func (x *SelectLayoutOut) Encode() []byte {
 	return encode(HookSelectLayout, sizeSelectLayoutOut, x.put)
 }
 
-// DecodeSelectLayoutOut reads a message.
+// DecodeSelectLayoutOut reads a message; with an error there is none.
 //
 // Errors: *Error.
 func DecodeSelectLayoutOut(b []byte) (*SelectLayoutOut, error) {
 	x := new(SelectLayoutOut)
-	return x, decode(b, HookSelectLayout, "select_layout_out", x.get)
+	if err := decode(b, HookSelectLayout, "select_layout_out", x.get); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // RemapIn is a message of hook remap.
 type RemapIn struct {
-	Model  string
-	Layers uint32
-	Groups []Group
-	Sides  []Side // source, destination
+	Model  string  `json:"model,omitempty"`
+	Layers uint32  `json:"layers,omitempty"`
+	Groups []Group `json:"groups,omitempty"`
+	Sides  []Side  `json:"sides,omitempty"` // source, destination
 }
 
 const sizeRemapIn = 64
@@ -545,18 +566,21 @@ func (x *RemapIn) get(d *decoder, at, end int) {
 // Encode returns the message's bytes.
 func (x *RemapIn) Encode() []byte { return encode(HookRemap, sizeRemapIn, x.put) }
 
-// DecodeRemapIn reads a message.
+// DecodeRemapIn reads a message; with an error there is none.
 //
 // Errors: *Error.
 func DecodeRemapIn(b []byte) (*RemapIn, error) {
 	x := new(RemapIn)
-	return x, decode(b, HookRemap, "remap_in", x.get)
+	if err := decode(b, HookRemap, "remap_in", x.get); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // RemapOut is a message of hook remap.
 type RemapOut struct {
-	Alternatives []Alternative // at most 8, best first
-	Reason       string
+	Alternatives []Alternative `json:"alternatives,omitempty"` // at most 8, best first
+	Reason       string        `json:"reason,omitempty"`
 }
 
 const sizeRemapOut = 48
@@ -574,10 +598,13 @@ func (x *RemapOut) get(d *decoder, at, end int) {
 // Encode returns the message's bytes.
 func (x *RemapOut) Encode() []byte { return encode(HookRemap, sizeRemapOut, x.put) }
 
-// DecodeRemapOut reads a message.
+// DecodeRemapOut reads a message; with an error there is none.
 //
 // Errors: *Error.
 func DecodeRemapOut(b []byte) (*RemapOut, error) {
 	x := new(RemapOut)
-	return x, decode(b, HookRemap, "remap_out", x.get)
+	if err := decode(b, HookRemap, "remap_out", x.get); err != nil {
+		return nil, err
+	}
+	return x, nil
 }

@@ -3,10 +3,10 @@
 // (wazero).
 //
 // A guest gets a memory limit, no imports but a capped log, no clock, no
-// randomness and no state: every call starts from the same memory. An instance
-// that trapped is thrown away. Guests are not metered yet, so only modules whose
-// digest is allowed run, and the loop of any other could hold up the process;
-// prepare is the place where metering goes.
+// randomness and no state: every call starts from the same memory and globals.
+// An instance that trapped is thrown away. Guests are not metered yet, so only
+// modules whose digest is allowed run, and the loop of any other could hold up
+// the process; prepare is the place where preflight and metering go.
 package host
 
 import (
@@ -14,10 +14,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -48,15 +51,19 @@ type Options struct {
 	Unmetered bool
 	// Interpreter runs the guest in the interpreter: slower, the same answers.
 	Interpreter bool
-	// Log receives what the guest logs, at most MaxLogLines lines a call of at
-	// most MaxLogLine printable bytes. Nil drops it.
+	// Instances bounds how many calls run at a time, and so the memory of all
+	// instances together; more wait. 0: two more than GOMAXPROCS.
+	Instances int
+	// Log receives what the guest logs, within the caps below, from the
+	// goroutine of the call. Nil drops it.
 	Log func(level uint32, text string)
 }
 
-// Caps on a guest's log.
+// Caps on a guest's log: what is beyond them is dropped.
 const (
-	MaxLogLines = 16
-	MaxLogLine  = 256
+	MaxLogLines = 16  // a call
+	MaxLogLine  = 256 // printable bytes a line
+	MaxLogRate  = 200 // lines a second, all calls of a policy together
 )
 
 // Error is a module that cannot be a policy here. The fault is the policy's
@@ -135,9 +142,17 @@ type Policy struct {
 
 	calls atomic.Int64
 	open  sync.WaitGroup // calls in progress
+	slots chan struct{}  // one element a call that runs
+	// reuse says that an instance may serve again. Memory and globals are put
+	// back and compared; what a module may hide elsewhere (tables, dropped
+	// segments) is not seen before there is a preflight, so a module that is not
+	// allowed by digest gets a new instance for each call.
+	reuse bool
+	gate  gate
 
 	mu     sync.Mutex
 	closed bool
+	live   int                    // instances, idle ones included
 	idle   map[uint32][]*instance // by arena size
 }
 
@@ -160,7 +175,23 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 	if at := module.Start(wasm); at >= 0 {
 		return nil, &Error{What: "start function", Name: manifest.Name, Reason: fmt.Sprintf("the module has one (byte %d); a policy runs in its hooks only", at)}
 	}
-	p := &Policy{manifest: manifest, digest: digest, opt: opt, pages: (opt.Memory + pageSize - 1) / pageSize, idle: map[uint32][]*instance{}}
+	if opt.Instances <= 0 {
+		opt.Instances = runtime.GOMAXPROCS(0) + 2
+	}
+	p := &Policy{
+		manifest: manifest, digest: digest, opt: opt, pages: (opt.Memory-1)/pageSize + 1,
+		slots: make(chan struct{}, opt.Instances), reuse: slices.Contains(opt.Allowed, digest),
+		gate: gate{now: time.Now}, idle: map[uint32][]*instance{},
+	}
+	if err := checkABI(manifest.ABI); err != nil {
+		return nil, err
+	}
+	if err := checkImports(wasm); err != nil {
+		return nil, err
+	}
+	if err := checkMarker(wasm); err != nil {
+		return nil, err
+	}
 	prepared, err := prepare(wasm)
 	if err != nil {
 		return nil, err
@@ -174,14 +205,86 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		}
 		config = wazero.NewRuntimeConfigCompiler()
 	}
-	p.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithMemoryLimitPages(p.pages).WithDebugInfoEnabled(false))
-	if err := p.load(ctx, prepared); err != nil {
-		return nil, errors.Join(err, p.runtime.Close(ctx))
+	if err := p.start(ctx, config.WithMemoryLimitPages(p.pages).WithDebugInfoEnabled(false), prepared); err != nil {
+		if p.runtime != nil {
+			_ = p.runtime.Close(ctx) // the reason is err
+		}
+		return nil, err
 	}
 	return p, nil
 }
 
-// prepare is the seam for preflight and metering: bytes in, bytes out.
+// start makes the runtime and loads the module. A panic of the engine, which a
+// module may provoke, is an error.
+func (p *Policy) start(ctx context.Context, config wazero.RuntimeConfig, wasm []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &Error{What: "compile", Name: p.manifest.Name, Reason: fmt.Sprintf("the engine panicked: %v", r)}
+		}
+	}()
+	p.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	return p.load(ctx, wasm)
+}
+
+// checkABI refuses a policy that was written for a later minor than this host
+// speaks. One for an earlier minor is welcome: minors only append.
+func checkABI(r module.ABIRange) error {
+	low, high := r.Minors()
+	if low > high {
+		return &Error{What: "manifest", Name: "abi", Reason: fmt.Sprintf("%s to %s is no range", r.Min, r.Max)}
+	}
+	if low > abi.Minor {
+		return &Error{What: "manifest", Name: "abi", Reason: fmt.Sprintf("the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor)}
+	}
+	return nil
+}
+
+// checkMarker refuses a module of another major by what it says that it speaks.
+func checkMarker(wasm []byte) error {
+	exports, err := module.Exports(wasm)
+	if err != nil {
+		return err
+	}
+	other := ""
+	for _, e := range exports {
+		if e.Name == module.Marker {
+			if e.Kind != module.Global {
+				return &Error{What: "export", Name: module.Marker, Reason: fmt.Sprintf("is a %s, want an immutable i32 global", e.Kind)}
+			}
+			return nil
+		}
+		if v, ok := strings.CutPrefix(e.Name, markerPrefix); ok && other == "" {
+			other = fmt.Sprintf(", the module speaks kvferry/%s", abi.Reason(v))
+		}
+	}
+	if other == "" {
+		other = " and the module does not, or it was not sealed"
+	}
+	return &Error{What: "export", Name: module.Marker, Reason: fmt.Sprintf("missing: this host speaks kvferry/%d%s", abi.Major, other)}
+}
+
+// markerPrefix is what the markers of all majors begin with.
+const markerPrefix = "kvferry_abi_v"
+
+// checkImports refuses by name what a policy may not import.
+func checkImports(wasm []byte) error {
+	imports, err := module.Imports(wasm)
+	if err != nil {
+		return err
+	}
+	for _, i := range imports {
+		switch {
+		case i.Kind == module.Memory:
+			return &Error{What: "import", Name: i.Module + "." + i.Name, Reason: "a policy brings its own memory"}
+		case i.Module != importModule || i.Name != importLog || i.Kind != module.Function:
+			return &Error{What: "import", Name: i.Module + "." + i.Name, Reason: fmt.Sprintf("is a %s; a policy imports the function %s.%s and nothing else", i.Kind, importModule, importLog)}
+		}
+	}
+	return nil
+}
+
+// prepare is the seam for preflight and metering: the bytes of the module in,
+// the bytes that are compiled out.
 func prepare(wasm []byte) ([]byte, error) { return wasm, nil }
 
 func compilerSupported() error {
@@ -205,11 +308,13 @@ func (p *Policy) load(ctx context.Context, wasm []byte) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+	// The first instance shows whether there can be any.
 	i, err := p.instantiate(ctx, leastArena)
 	if err != nil {
 		return err
 	}
-	p.release(i)
+	p.live = 1
+	p.idle[i.size] = append(p.idle[i.size], i)
 	return nil
 }
 
@@ -217,16 +322,9 @@ func (p *Policy) load(ctx context.Context, wasm []byte) error {
 func (p *Policy) check() error {
 	for _, f := range p.compiled.ImportedFunctions() {
 		m, n, _ := f.Import()
-		if m != importModule || n != importLog {
-			return &Error{What: "import", Name: m + "." + n, Reason: "a policy imports " + importModule + "." + importLog + " and nothing else"}
-		}
 		if !slices.Equal(f.ParamTypes(), []api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32}) || len(f.ResultTypes()) != 0 {
-			return &Error{What: "import", Name: m + "." + n, Reason: "its type is (i32, i32, i32) without result"}
+			return &Error{What: "import", Name: m + "." + n, Reason: "its type is not (i32 i32 i32) to ()"}
 		}
-	}
-	for _, m := range p.compiled.ImportedMemories() {
-		mod, n, _ := m.Import()
-		return &Error{What: "import", Name: mod + "." + n, Reason: "a policy brings its own memory"}
 	}
 	if _, ok := p.compiled.ExportedMemories()[exportMemory]; !ok {
 		return &Error{What: "export", Name: exportMemory, Reason: "missing"}
@@ -242,7 +340,8 @@ func (p *Policy) check() error {
 	for _, h := range p.manifest.Hooks {
 		want["kvferry_"+h] = [2][]api.ValueType{{i32, i32, i32, i32}, {i64}}
 	}
-	for name, t := range want {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		t := want[name]
 		f, ok := functions[name]
 		if !ok {
 			return &Error{What: "export", Name: name, Reason: "missing, though the manifest or the ABI has it"}

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"runtime"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/module"
@@ -27,20 +30,42 @@ type instance struct {
 	hooks  map[string]api.Function
 	size   uint32 // of the arena
 	at     uint32 // where the arena starts
-	// snapshot is the memory as it was after the arena was taken.
+	// snapshot and globals are the state as it was after the arena was taken.
 	snapshot []byte
+	globals  []uint64
+	scratch  []uint64 // for restore
 	stack    [4]uint64
 	log      *logging
 }
 
+// logging is what a call has logged so far.
 type logging struct{ lines int }
 
 type logKey struct{}
 
+// gate bounds the lines a second of a policy.
+type gate struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	since time.Time
+	lines int
+}
+
+func (g *gate) pass() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := g.now(); now.Sub(g.since) >= time.Second {
+		g.since, g.lines = now, 0
+	}
+	g.lines++
+	return g.lines <= MaxLogRate
+}
+
 // log is the import kvferry_v1.log(level, at, length).
 func (p *Policy) log(ctx context.Context, m api.Module, stack []uint64) {
 	l, _ := ctx.Value(logKey{}).(*logging)
-	if p.opt.Log == nil || l == nil || l.lines >= MaxLogLines {
+	if p.opt.Log == nil || l == nil || l.lines >= MaxLogLines || !p.gate.pass() {
 		return
 	}
 	l.lines++
@@ -48,7 +73,26 @@ func (p *Policy) log(ctx context.Context, m api.Module, stack []uint64) {
 	if !ok {
 		return // a guest that points outside its memory has nothing to say
 	}
-	p.opt.Log(uint32(stack[0]), abi.Reason(string(bytes.ToValidUTF8(b, []byte("\ufffd")))))
+	p.opt.Log(uint32(stack[0]), abi.Reason(string(b)))
+}
+
+// state is all that a module can keep in globals; hidden ones too.
+func (i *instance) state(into []uint64) []uint64 {
+	m, ok := i.mod.(experimental.InternalModule)
+	if !ok {
+		panic("host: the engine's modules do not show their globals")
+	}
+	for n := range m.NumGlobal() {
+		into = append(into, m.Global(n).Get())
+	}
+	return into
+}
+
+// restore puts the instance back to where every call starts, and reports
+// whether it is there: grown memory and changed globals cannot be put back.
+func (i *instance) restore() bool {
+	i.scratch = i.state(i.scratch[:0])
+	return slices.Equal(i.scratch, i.globals) && i.memory.Size() == uint32(len(i.snapshot)) && i.memory.Write(0, i.snapshot)
 }
 
 func (p *Policy) instantiate(ctx context.Context, arena uint32) (*instance, error) {
@@ -64,10 +108,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (*instance, erro
 		_ = i.mod.Close(ctx) // the reason is e
 		return nil, e
 	}
-	marker := i.mod.ExportedGlobal(module.Marker)
-	if marker == nil {
-		return fail(&Error{What: "export", Name: module.Marker, Reason: fmt.Sprintf("missing: the module does not speak kvferry/%d, or was not sealed", abi.Major)})
-	}
+	marker := i.mod.ExportedGlobal(module.Marker) // there: checkMarker saw it
 	if _, mutable := marker.(api.MutableGlobal); mutable || marker.Type() != api.ValueTypeI32 {
 		return fail(&Error{What: "export", Name: module.Marker, Reason: "want an immutable i32 global"})
 	}
@@ -85,10 +126,12 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (*instance, erro
 	}
 	live, _ := i.memory.Read(0, i.memory.Size())
 	i.snapshot = bytes.Clone(live)
+	i.globals = i.state(nil)
 	return i, nil
 }
 
-// acquire takes an idle instance with an arena of the given size, or makes one.
+// acquire takes an idle instance with an arena of the given size, or makes one
+// once there is room for it. Every acquire is followed by a release.
 func (p *Policy) acquire(ctx context.Context, arena uint32) (*instance, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -96,41 +139,76 @@ func (p *Policy) acquire(ctx context.Context, arena uint32) (*instance, error) {
 		return nil, ErrClosed
 	}
 	p.open.Add(1)
-	var i *instance
+	p.mu.Unlock()
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		p.open.Done()
+		return nil, ctx.Err()
+	}
+	p.mu.Lock()
+	var i, other *instance
 	if list := p.idle[arena]; len(list) > 0 {
-		i = list[len(list)-1]
-		p.idle[arena] = list[:len(list)-1]
+		i, p.idle[arena] = list[len(list)-1], list[:len(list)-1]
+	} else if p.live++; p.live > p.opt.Instances {
+		other = p.evict()
 	}
 	p.mu.Unlock()
+	if other != nil {
+		_ = other.mod.Close(context.WithoutCancel(ctx)) // idle: it has nothing to lose
+	}
 	if i != nil {
 		return i, nil
 	}
 	i, err := p.instantiate(ctx, arena)
 	if err != nil {
-		p.open.Done()
+		p.release(ctx, nil, false)
 	}
 	return i, err
 }
 
-// release keeps an instance for the next call where there is room for it.
-// Nothing is kept in use after it.
-func (p *Policy) release(i *instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.idle[i.size]) < runtime.GOMAXPROCS(0)+2 {
-		p.idle[i.size] = append(p.idle[i.size], i)
-		return
+// evict takes an idle instance of any size out of the pool; nil where there is
+// none. p.mu is held.
+func (p *Policy) evict() *instance {
+	for size, list := range p.idle {
+		if n := len(list); n > 0 {
+			p.idle[size] = list[:n-1]
+			p.live--
+			return list[n-1]
+		}
 	}
-	_ = i.mod.Close(context.Background()) // an idle instance has nothing to lose
+	return nil
+}
+
+// release ends a call. A sound instance is kept for the next, unless it cannot
+// be put back to where every call starts.
+func (p *Policy) release(ctx context.Context, i *instance, sound bool) {
+	defer p.open.Done()
+	keep := i != nil && sound && p.reuse && i.restore()
+	p.mu.Lock()
+	if keep {
+		p.idle[i.size] = append(p.idle[i.size], i)
+	} else {
+		p.live--
+	}
+	p.mu.Unlock()
+	if i != nil && !keep {
+		_ = i.mod.Close(context.WithoutCancel(ctx)) // it has nothing to lose
+	}
+	<-p.slots
 }
 
 // call runs a hook on an encoded message and returns the answer's bytes.
 //
 // Errors: *Fault, *Refused, ErrClosed; *Error where no instance can be made.
 func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // a call that began cannot be stopped
+	}
 	if len(in) > abi.MaxMessage {
 		return nil, &Error{What: "input", Name: hook, Reason: fmt.Sprintf("%d bytes, at most %d go into a guest", len(in), abi.MaxMessage), Operator: true}
 	}
+	used := (uint32(len(in)) + 7) &^ 7 // the answer is 8-aligned
 	arena := uint32(leastArena)
 	for int64(arena) < 2*int64(len(in)) {
 		arena *= 2
@@ -143,10 +221,10 @@ func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, erro
 		if need > abi.MaxMessage || arena >= mostArena {
 			return nil, &Fault{p.manifest.Name, hook, fmt.Sprintf("wants %d bytes for its answer, at most %d are read", need, abi.MaxMessage), nil}
 		}
-		if need <= arena-uint32(len(in)) {
-			return nil, &Fault{p.manifest.Name, hook, fmt.Sprintf("asks for %d bytes, of which it had %d", need, arena-uint32(len(in))), nil}
+		if need <= arena-used {
+			return nil, &Fault{p.manifest.Name, hook, fmt.Sprintf("asks for %d bytes, of which it had %d", need, arena-used), nil}
 		}
-		for arena < mostArena && arena-uint32(len(in)) < need {
+		for arena < mostArena && arena-used < need {
 			arena *= 2
 		}
 	}
@@ -159,17 +237,8 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer p.open.Done()
 	sound := false
-	defer func() {
-		// An instance that trapped, or whose memory grew, is not one that a
-		// call can start from.
-		if sound && i.memory.Size() == uint32(len(i.snapshot)) && i.memory.Write(0, i.snapshot) {
-			p.release(i)
-			return
-		}
-		_ = i.mod.Close(context.WithoutCancel(ctx))
-	}()
+	defer func() { p.release(ctx, i, sound) }()
 	f := i.hooks[hook]
 	if f == nil {
 		sound = true
@@ -207,18 +276,29 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	return out, 0, nil
 }
 
-// refusal is the reason in an answer that says no, where there is one.
+// refusal is the reason in an answer that says no, where there is one. A no
+// stays a no when its reason cannot be read, and says that.
 func refusal(hook string, out []byte) string {
-	if hook == "select_layout" {
-		if a, err := abi.DecodeSelectLayoutOut(out); err == nil {
-			return abi.Reason(a.Reason)
-		}
+	if len(out) == 0 {
 		return ""
 	}
-	if a, err := abi.DecodeRemapOut(out); err == nil {
-		return abi.Reason(a.Reason)
+	var reason string
+	var err error
+	if hook == "select_layout" {
+		var a *abi.SelectLayoutOut
+		if a, err = abi.DecodeSelectLayoutOut(out); err == nil {
+			reason = a.Reason
+		}
+	} else {
+		var a *abi.RemapOut
+		if a, err = abi.DecodeRemapOut(out); err == nil {
+			reason = a.Reason
+		}
 	}
-	return ""
+	if err != nil {
+		reason = "(its reason cannot be read: " + err.Error() + ")"
+	}
+	return abi.Reason(reason)
 }
 
 // SelectLayout asks which of the candidates an engine should use. The index is

@@ -10,8 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Names that a sealed module carries.
@@ -36,6 +39,14 @@ type Manifest struct {
 type ABIRange struct {
 	Min string `json:"min"` // "1.0"
 	Max string `json:"max"`
+}
+
+// Minors returns the range's bounds.
+// Preconditions: the range came from ParseManifest.
+func (r ABIRange) Minors() (low, high int) {
+	low, _ = strconv.Atoi(strings.TrimPrefix(r.Min, "1."))
+	high, _ = strconv.Atoi(strings.TrimPrefix(r.Max, "1."))
+	return low, high
 }
 
 // Error is a module that cannot be a policy. Offset is a byte offset into it,
@@ -73,8 +84,11 @@ func ParseManifest(text []byte) (Manifest, error) {
 	if err := d.Decode(&m); err != nil {
 		return bad("JSON", "%v", err)
 	}
-	if d.More() {
+	if _, err := d.Token(); err != io.EOF {
 		return bad("JSON", "something follows the object")
+	}
+	if key, why := oddKey(text); why != "" {
+		return bad("JSON", "%q %s", key, why)
 	}
 	switch {
 	case !nameForm.MatchString(m.Name):
@@ -92,6 +106,50 @@ func ParseManifest(text []byte) (Manifest, error) {
 		}
 	}
 	return m, nil
+}
+
+// manifestKeys are all that a manifest may hold, in the only spelling.
+var manifestKeys = map[string]bool{"name": true, "version": true, "hooks": true, "abi": true, "fuel": true, "memory": true, "min": true, "max": true}
+
+// oddKey returns a key that stands twice in its object or is spelt otherwise
+// than here: the JSON package takes both, and two readers of one manifest would
+// read two things.
+// Preconditions: text is one JSON value.
+func oddKey(text []byte) (key, why string) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var seen []map[string]bool // by depth; nil for an array
+	isKey := false             // the next string is a key
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return "", ""
+		}
+		switch t := t.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				seen = append(seen, map[string]bool{})
+			case '[':
+				seen = append(seen, nil)
+			default:
+				seen = seen[:len(seen)-1]
+			}
+		case string:
+			if isKey {
+				here := seen[len(seen)-1]
+				if here[t] {
+					return t, "stands twice"
+				}
+				if !manifestKeys[t] {
+					return t, "is no key of a manifest: keys are small letters"
+				}
+				here[t] = true
+				isKey = false
+				continue
+			}
+		}
+		isKey = len(seen) > 0 && seen[len(seen)-1] != nil
+	}
 }
 
 // section is one section of a module; from and to bound its contents.
@@ -113,6 +171,7 @@ func sections(b []byte) ([]section, error) {
 		return nil, &Error{0, "size", fmt.Sprintf("%d bytes, at most %d are read", len(b), MaxModule)}
 	}
 	var out []section
+	var seen [256]bool
 	for at := 8; at < len(b); {
 		s := section{id: b[at], start: at}
 		n, w, err := leb(b[at+1:])
@@ -129,6 +188,12 @@ func sections(b []byte) ([]section, error) {
 			s.nameEnd = s.from + w + int(n)
 			s.name = string(b[s.from+w : s.nameEnd])
 		}
+		// Twice is not valid, and would let a reader that takes the first and one
+		// that takes the last see two modules.
+		if s.id != 0 && seen[s.id] {
+			return nil, &Error{at, fmt.Sprintf("section %d", s.id), "stands twice"}
+		}
+		seen[s.id] = true
 		out = append(out, s)
 		at = s.to
 	}
@@ -207,11 +272,15 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 				return nil, &Error{s.start, "section " + ManifestSection, "the module is sealed already"}
 			}
 		case 2:
-			n, err := importedGlobals(b[s.from:s.to])
+			list, err := imports(b[s.from:s.to], s.from)
 			if err != nil {
 				return nil, err
 			}
-			globals += n
+			for _, i := range list {
+				if i.Kind == Global {
+					globals++
+				}
+			}
 		case 6:
 			global = s
 			n, _, err := leb(b[s.from:s.to])
@@ -225,6 +294,15 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 	}
 	if export == nil {
 		return nil, &Error{-1, "export section", "missing: a policy exports memory, kvferry_arena and its hooks"}
+	}
+	list, err := exports(b[export.from:export.to], export.from)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		if e.Name == Marker {
+			return nil, &Error{export.start, "export " + Marker, "there already: the marker is added here and nowhere else"}
+		}
 	}
 	entry := append([]byte{0x7f, 0x00, 0x41}, sleb(int32(minor))...)
 	entry = append(entry, 0x0b)
@@ -273,61 +351,126 @@ func appendSection(out []byte, id byte, body []byte) []byte {
 	return append(out, body...)
 }
 
-// importedGlobals counts the globals among the imports.
-func importedGlobals(b []byte) (uint32, error) {
-	bad := &Error{-1, "import section", "cannot be read"}
-	n, w, err := leb(b)
+// Kind is what an import is.
+type Kind byte
+
+// The kinds of imports.
+const (
+	Function Kind = 0
+	Table    Kind = 1
+	Memory   Kind = 2
+	Global   Kind = 3
+)
+
+// String is the kind's name.
+func (k Kind) String() string {
+	if names := [...]string{"function", "table", "memory", "global"}; int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", byte(k))
+}
+
+// Import is one import of a module.
+type Import struct {
+	Module, Name string
+	Kind         Kind
+}
+
+// maxImports is far above what any policy asks for.
+const maxImports = 1024
+
+// Imports returns what a module imports, in its order.
+//
+// Errors: *Error.
+func Imports(b []byte) ([]Import, error) {
+	ss, err := sections(b)
 	if err != nil {
-		return 0, bad
+		return nil, err
 	}
-	count := uint32(0)
-	at := w
-	skip := func() bool { // one LEB
-		_, w, err := leb(b[min(at, len(b)):])
+	var out []Import
+	for _, s := range ss {
+		if s.id != 2 {
+			continue
+		}
+		list, err := imports(b[s.from:s.to], s.from)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// imports reads an import section that starts at byte offset base.
+func imports(b []byte, base int) ([]Import, error) {
+	at := 0
+	number := func() (uint32, bool) {
+		n, w, err := leb(b[min(at, len(b)):])
 		at += w
-		return err == nil
+		return n, err == nil
 	}
-	limits := func() bool {
-		if at >= len(b) {
-			return false
+	text := func() (string, bool) {
+		n, ok := number()
+		if !ok || uint64(n) > uint64(len(b)-at) {
+			return "", false
 		}
-		flag := b[at]
-		at++
-		return skip() && (flag&1 == 0 || skip())
+		at += int(n)
+		return string(b[at-int(n) : at]), true
 	}
+	limits := func() bool { // flags, least and perhaps most
+		flag, ok := number()
+		if ok {
+			_, ok = number()
+		}
+		if ok && flag&1 != 0 {
+			_, ok = number()
+		}
+		return ok
+	}
+	bad := &Error{base, "import section", "cannot be read"}
+	n, ok := number()
+	if !ok {
+		return nil, bad
+	}
+	if n > maxImports {
+		return nil, &Error{base, "import section", fmt.Sprintf("%d imports, at most %d are read", n, maxImports)}
+	}
+	var out []Import
 	for range n {
-		for range 2 { // module, name
-			n, w, err := leb(b[min(at, len(b)):])
-			if err != nil || uint64(n) > uint64(len(b)-at-w) {
-				return 0, bad
-			}
-			at += w + int(n)
+		var i Import
+		var ok, too bool
+		i.Module, ok = text()
+		if ok {
+			i.Name, too = text()
 		}
-		if at >= len(b) {
-			return 0, bad
+		if !too || at >= len(b) {
+			return nil, bad
 		}
-		kind := b[at]
+		i.Kind = Kind(b[at])
 		at++
-		ok := true
-		switch kind {
-		case 0:
-			ok = skip()
-		case 1:
+		switch i.Kind {
+		case Function:
+			_, ok = number()
+		case Table:
 			at++
+			ok = at <= len(b) && limits()
+		case Memory:
 			ok = limits()
-		case 2:
-			ok = limits()
-		case 3:
+		case Global:
 			at += 2
-			count++
+			ok = at <= len(b)
 		default:
 			ok = false
 		}
-		if !ok || at > len(b) {
-			return 0, bad
+		if !ok {
+			return nil, bad
 		}
+		out = append(out, i)
 	}
-	return count, nil
+	if at != len(b) {
+		return nil, bad
+	}
+	return out, nil
 }
 
 func uleb(v uint32) []byte {

@@ -4,11 +4,11 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"go/format"
 	"log"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -46,36 +46,64 @@ var sizes = map[string]int{"u32": 4, "u64": 8, "text": 8, "list": 12}
 // header is what every message begins with.
 var header = []field{{kind: "u32", name: "magic"}, {kind: "u32", name: "version"}, {kind: "u32", name: "hook"}, {kind: "u32", name: "record"}, {kind: "u32", name: "size"}, {kind: "u32", name: "header_reserved"}}
 
+// folder is wasm/abi, from where "go run ./wasm/abi/gen" or "go generate" run.
+func folder() string {
+	for _, dir := range []string{".", "wasm/abi"} {
+		if _, err := os.Stat(filepath.Join(dir, "schema", schemaFile)); err == nil {
+			return dir
+		}
+	}
+	return ".."
+}
+
+const schemaFile = "kvferry1.schema"
+
 func main() {
-	in := flag.String("schema", "schema/kvferry1.schema", "the schema")
-	goOut := flag.String("go", "records_gen.go", "Go output")
-	cOut := flag.String("c", "../sdk/c/kvferry_abi_gen.h", "C output")
-	flag.Parse()
-	text, err := os.ReadFile(*in)
+	log.SetFlags(0)
+	dir := folder()
+	files, err := generate(dir)
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := parse(string(text))
-	if err != nil {
-		log.Fatal(err)
-	}
-	code, err := format.Source(s.goCode())
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, f := range []struct {
-		path string
-		data []byte
-	}{{*goOut, code}, {*cOut, s.cCode()}} {
-		if err := os.WriteFile(f.path, f.data, 0o644); err != nil {
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(dir, f.path), f.data, 0o644); err != nil {
 			log.Fatal(err)
 		}
 	}
 }
 
+// file is a generated file; its path is relative to wasm/abi.
+type file struct {
+	path string
+	data []byte
+}
+
+// generate makes every generated file from the schema below dir.
+func generate(dir string) ([]file, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "schema", schemaFile))
+	if err != nil {
+		return nil, err
+	}
+	s, err := parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	out := []file{{"../sdk/c/kvferry_abi_gen.h", s.cCode()}}
+	values, messages := s.golden()
+	for path, code := range map[string][]byte{"records_gen.go": s.goCode(), "golden_gen_test.go": values} {
+		formatted, err := format.Source(code)
+		if err != nil {
+			return nil, fmt.Errorf("format %s: %w", path, err)
+		}
+		out = append(out, file{path, formatted})
+	}
+	return append(out, messages...), nil
+}
+
 func parse(text string) (*schema, error) {
 	s := &schema{}
-	known := map[string]bool{}
+	known := map[string]bool{} // records
+	taken := map[string]bool{} // keywords and names that may stand once
 	for i, line := range strings.Split(text, "\n") {
 		fail := func(why string) error { return fmt.Errorf("schema line %d: %s: %q", i+1, why, line) }
 		words := strings.Fields(line)
@@ -86,6 +114,17 @@ func parse(text string) (*schema, error) {
 			if len(words) < 2 {
 				return nil, fail("a keyword and a name are due")
 			}
+			name := words[0] // magic, major and minor stand once
+			switch words[0] {
+			case "enum":
+				name = "enum " + words[1]
+			case "record", "message":
+				name = "record " + words[1] // one type in Go and C
+			}
+			if taken[name] {
+				return nil, fail("stands twice")
+			}
+			taken[name] = true
 			switch words[0] {
 			case "magic", "major", "minor":
 				n, err := strconv.ParseUint(words[1], 0, 32)
@@ -102,6 +141,9 @@ func parse(text string) (*schema, error) {
 				if len(words) < 3 {
 					return nil, fail("a message names its hook")
 				}
+				if s.number("hook", words[2]) == 0 {
+					return nil, fail("a message names a hook of enum hook, which stands above it")
+				}
 				s.records = append(s.records, record{name: words[1], hook: words[2], fields: append([]field(nil), header...)})
 			default:
 				return nil, fail("unknown keyword")
@@ -117,6 +159,11 @@ func parse(text string) (*schema, error) {
 				return nil, fail("no number")
 			}
 			e := &s.enums[len(s.enums)-1]
+			for _, o := range e.values {
+				if o.name == words[0] || o.n == n {
+					return nil, fail("the name or the number is taken")
+				}
+			}
 			e.values = append(e.values, value{words[0], strings.Join(words[2:], " "), n})
 			continue
 		}
@@ -125,6 +172,11 @@ func parse(text string) (*schema, error) {
 			return nil, fail("unknown field kind")
 		}
 		f := field{kind: words[0], name: words[1], doc: strings.Join(words[2:], " ")}
+		for _, o := range r.fields {
+			if o.name == f.name {
+				return nil, fail("the name is taken")
+			}
+		}
 		if f.kind == "list" {
 			if len(words) < 3 || !known[words[2]] {
 				return nil, fail("a list names a record that stands above it")
@@ -201,7 +253,7 @@ func (s *schema) goCode() []byte {
 				continue
 			}
 			kind := map[string]string{"u32": "uint32", "u64": "uint64", "text": "string", "list": "[]" + camel(f.of)}[f.kind]
-			fmt.Fprintf(&b, "\t%s %s", camel(f.name), kind)
+			fmt.Fprintf(&b, "\t%s %s `json:\"%s,omitempty\"`", camel(f.name), kind, f.name)
 			if f.doc != "" {
 				fmt.Fprintf(&b, " // %s", f.doc)
 			}
@@ -238,7 +290,7 @@ func (s *schema) goCode() []byte {
 		fmt.Fprintf(&b, "}\n\n")
 		if r.hook != "" {
 			fmt.Fprintf(&b, "// Encode returns the message's bytes.\nfunc (x *%s) Encode() []byte { return encode(Hook%s, size%s, x.put) }\n\n", name, camel(r.hook), name)
-			fmt.Fprintf(&b, "// Decode%s reads a message.\n//\n// Errors: *Error.\nfunc Decode%s(b []byte) (*%s, error) {\n\tx := new(%s)\n\treturn x, decode(b, Hook%s, %q, x.get)\n}\n\n", name, name, name, name, camel(r.hook), r.name)
+			fmt.Fprintf(&b, "// Decode%s reads a message; with an error there is none.\n//\n// Errors: *Error.\nfunc Decode%s(b []byte) (*%s, error) {\n\tx := new(%s)\n\tif err := decode(b, Hook%s, %q, x.get); err != nil {\n\t\treturn nil, err\n\t}\n\treturn x, nil\n}\n\n", name, name, name, name, camel(r.hook), r.name)
 		}
 	}
 	return b.Bytes()
@@ -285,7 +337,11 @@ func (s *schema) cCode() []byte {
 		if end < r.size {
 			b.WriteString("\tuint32_t tail_reserved;\n")
 		}
-		fmt.Fprintf(&b, "} kvf_%s;\n_Static_assert(sizeof(kvf_%s) == %d, \"kvf_%s\");\n\n", r.name, r.name, r.size, r.name)
+		fmt.Fprintf(&b, "} kvf_%s;\n_Static_assert(sizeof(kvf_%s) == %d, \"kvf_%s\");\n", r.name, r.name, r.size, r.name)
+		for _, f := range r.fields {
+			fmt.Fprintf(&b, "_Static_assert(__builtin_offsetof(kvf_%s, %s) == %d, \"kvf_%s.%s\");\n", r.name, f.name, f.at, r.name, f.name)
+		}
+		b.WriteByte('\n')
 	}
 	b.WriteString("#endif\n")
 	return b.Bytes()

@@ -103,9 +103,15 @@ static inline uint64_t kvf_end(kvf_answer *a, uint32_t status) {
 /* Text that is put together piece by piece, at most 256 bytes. */
 typedef struct { char c[256]; uint32_t n; } kvf_line;
 
-static inline void kvf_say(kvf_line *l, const char *s, uint32_t n) {
-	for (uint32_t i = 0; i < n && l->n < sizeof l->c; i++) l->c[l->n++] = s[i];
+/* kvf_say_some adds at most room bytes of a text, whole runes only. */
+static inline void kvf_say_some(kvf_line *l, const char *s, uint32_t n, uint32_t room) {
+	if (room > sizeof l->c - l->n) room = sizeof l->c - l->n;
+	if (n > room)
+		for (n = room; n && ((unsigned char)s[n] & 0xc0) == 0x80;) n--;
+	for (uint32_t i = 0; i < n; i++) l->c[l->n++] = s[i];
 }
+
+static inline void kvf_say(kvf_line *l, const char *s, uint32_t n) { kvf_say_some(l, s, n, sizeof l->c); }
 #define KVF_SAY(line, literal) kvf_say(line, literal, sizeof literal - 1)
 
 static inline void kvf_say_number(kvf_line *l, uint64_t v) {

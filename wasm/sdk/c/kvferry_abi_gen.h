@@ -60,15 +60,22 @@ typedef struct {
 	uint32_t to;
 } kvf_range;
 _Static_assert(sizeof(kvf_range) == 8, "kvf_range");
+_Static_assert(__builtin_offsetof(kvf_range, from) == 0, "kvf_range.from");
+_Static_assert(__builtin_offsetof(kvf_range, to) == 4, "kvf_range.to");
 
 typedef struct {
 	kvf_text name;
 	uint32_t heads; /* 0: no heads */
 	uint32_t dim;
-	uint32_t dtype;
+	uint32_t dtype; /* enum dtype */
 	uint32_t bits; /* of one element */
 } kvf_component;
 _Static_assert(sizeof(kvf_component) == 24, "kvf_component");
+_Static_assert(__builtin_offsetof(kvf_component, name) == 0, "kvf_component.name");
+_Static_assert(__builtin_offsetof(kvf_component, heads) == 8, "kvf_component.heads");
+_Static_assert(__builtin_offsetof(kvf_component, dim) == 12, "kvf_component.dim");
+_Static_assert(__builtin_offsetof(kvf_component, dtype) == 16, "kvf_component.dtype");
+_Static_assert(__builtin_offsetof(kvf_component, bits) == 20, "kvf_component.bits");
 
 /* layers with the same components, block size and block table */
 typedef struct {
@@ -79,6 +86,11 @@ typedef struct {
 	kvf_list components; /* of kvf_component */
 } kvf_group;
 _Static_assert(sizeof(kvf_group) == 40, "kvf_group");
+_Static_assert(__builtin_offsetof(kvf_group, name) == 0, "kvf_group.name");
+_Static_assert(__builtin_offsetof(kvf_group, heads) == 8, "kvf_group.heads");
+_Static_assert(__builtin_offsetof(kvf_group, reserved) == 12, "kvf_group.reserved");
+_Static_assert(__builtin_offsetof(kvf_group, layers) == 16, "kvf_group.layers");
+_Static_assert(__builtin_offsetof(kvf_group, components) == 28, "kvf_group.components");
 
 /* an operator's words about an engine */
 typedef struct {
@@ -86,15 +98,21 @@ typedef struct {
 	kvf_text value;
 } kvf_label;
 _Static_assert(sizeof(kvf_label) == 16, "kvf_label");
+_Static_assert(__builtin_offsetof(kvf_label, key) == 0, "kvf_label.key");
+_Static_assert(__builtin_offsetof(kvf_label, value) == 8, "kvf_label.value");
 
 /* one item of an order: axis[%mod][/div]; mod 0 is the whole axis */
 typedef struct {
-	uint32_t axis;
+	uint32_t axis; /* enum axis */
 	uint32_t mod;
 	uint32_t div;
 	uint32_t component; /* 1 + the component whose own item it is; 0: of all */
 } kvf_item;
 _Static_assert(sizeof(kvf_item) == 16, "kvf_item");
+_Static_assert(__builtin_offsetof(kvf_item, axis) == 0, "kvf_item.axis");
+_Static_assert(__builtin_offsetof(kvf_item, mod) == 4, "kvf_item.mod");
+_Static_assert(__builtin_offsetof(kvf_item, div) == 8, "kvf_item.div");
+_Static_assert(__builtin_offsetof(kvf_item, component) == 12, "kvf_item.component");
 
 /* what a period of tokens takes to move between two candidates, from the host's own arithmetic */
 typedef struct {
@@ -104,18 +122,36 @@ typedef struct {
 	uint64_t bytes;
 } kvf_cost;
 _Static_assert(sizeof(kvf_cost) == 24, "kvf_cost");
+_Static_assert(__builtin_offsetof(kvf_cost, peer) == 0, "kvf_cost.peer");
+_Static_assert(__builtin_offsetof(kvf_cost, candidate) == 4, "kvf_cost.candidate");
+_Static_assert(__builtin_offsetof(kvf_cost, pieces) == 8, "kvf_cost.pieces");
+_Static_assert(__builtin_offsetof(kvf_cost, bytes) == 16, "kvf_cost.bytes");
+
+/* how a candidate keeps one group */
+typedef struct {
+	kvf_list order; /* of kvf_item */
+	uint32_t block; /* tokens */
+	uint32_t blocks;
+	uint32_t tail_reserved;
+} kvf_group_layout;
+_Static_assert(sizeof(kvf_group_layout) == 24, "kvf_group_layout");
+_Static_assert(__builtin_offsetof(kvf_group_layout, order) == 0, "kvf_group_layout.order");
+_Static_assert(__builtin_offsetof(kvf_group_layout, block) == 12, "kvf_group_layout.block");
+_Static_assert(__builtin_offsetof(kvf_group_layout, blocks) == 16, "kvf_group_layout.blocks");
 
 /* a layout that the engine's attention can read and write */
 typedef struct {
 	kvf_text name;
-	kvf_list order; /* of kvf_item */
-	uint32_t block; /* tokens */
-	uint32_t blocks;
-	uint32_t attention; /* relative cost of attention on it, 0: not said */
-	uint32_t reserved;
-	kvf_list costs; /* of kvf_cost */
+	kvf_list layouts; /* of kvf_group_layout: by group */
+	uint32_t attention; /* what attention costs more on it than on the best, in per cent */
+	kvf_list costs; /* of kvf_cost: absent for what cannot be planned */
+	uint32_t tail_reserved;
 } kvf_candidate;
-_Static_assert(sizeof(kvf_candidate) == 48, "kvf_candidate");
+_Static_assert(sizeof(kvf_candidate) == 40, "kvf_candidate");
+_Static_assert(__builtin_offsetof(kvf_candidate, name) == 0, "kvf_candidate.name");
+_Static_assert(__builtin_offsetof(kvf_candidate, layouts) == 8, "kvf_candidate.layouts");
+_Static_assert(__builtin_offsetof(kvf_candidate, attention) == 20, "kvf_candidate.attention");
+_Static_assert(__builtin_offsetof(kvf_candidate, costs) == 24, "kvf_candidate.costs");
 
 /* an engine that the configuration expects to meet */
 typedef struct {
@@ -128,12 +164,20 @@ typedef struct {
 	uint32_t tail_reserved;
 } kvf_peer;
 _Static_assert(sizeof(kvf_peer) == 40, "kvf_peer");
+_Static_assert(__builtin_offsetof(kvf_peer, engine) == 0, "kvf_peer.engine");
+_Static_assert(__builtin_offsetof(kvf_peer, tp) == 8, "kvf_peer.tp");
+_Static_assert(__builtin_offsetof(kvf_peer, stages) == 12, "kvf_peer.stages");
+_Static_assert(__builtin_offsetof(kvf_peer, dcp) == 16, "kvf_peer.dcp");
+_Static_assert(__builtin_offsetof(kvf_peer, interleave) == 20, "kvf_peer.interleave");
+_Static_assert(__builtin_offsetof(kvf_peer, candidates) == 24, "kvf_peer.candidates");
 
 typedef struct {
 	uint32_t block; /* tokens a block, on each rank */
 	uint32_t blocks;
 } kvf_pool;
 _Static_assert(sizeof(kvf_pool) == 8, "kvf_pool");
+_Static_assert(__builtin_offsetof(kvf_pool, block) == 0, "kvf_pool.block");
+_Static_assert(__builtin_offsetof(kvf_pool, blocks) == 4, "kvf_pool.blocks");
 
 /* what a rank holds of a group */
 typedef struct {
@@ -145,6 +189,12 @@ typedef struct {
 	kvf_list heads; /* of kvf_range: in storage order; empty for a group without heads */
 } kvf_part;
 _Static_assert(sizeof(kvf_part) == 40, "kvf_part");
+_Static_assert(__builtin_offsetof(kvf_part, group) == 0, "kvf_part.group");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_size) == 4, "kvf_part.dcp_size");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_interleave) == 8, "kvf_part.dcp_interleave");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_phase) == 12, "kvf_part.dcp_phase");
+_Static_assert(__builtin_offsetof(kvf_part, layers) == 16, "kvf_part.layers");
+_Static_assert(__builtin_offsetof(kvf_part, heads) == 28, "kvf_part.heads");
 
 typedef struct {
 	uint32_t rank;
@@ -156,6 +206,12 @@ typedef struct {
 	uint32_t tail_reserved;
 } kvf_rank;
 _Static_assert(sizeof(kvf_rank) == 40, "kvf_rank");
+_Static_assert(__builtin_offsetof(kvf_rank, rank) == 0, "kvf_rank.rank");
+_Static_assert(__builtin_offsetof(kvf_rank, pp) == 4, "kvf_rank.pp");
+_Static_assert(__builtin_offsetof(kvf_rank, tp) == 8, "kvf_rank.tp");
+_Static_assert(__builtin_offsetof(kvf_rank, dcp) == 12, "kvf_rank.dcp");
+_Static_assert(__builtin_offsetof(kvf_rank, host) == 16, "kvf_rank.host");
+_Static_assert(__builtin_offsetof(kvf_rank, parts) == 24, "kvf_rank.parts");
 
 typedef struct {
 	kvf_text engine;
@@ -169,6 +225,14 @@ typedef struct {
 	uint32_t tail_reserved;
 } kvf_side;
 _Static_assert(sizeof(kvf_side) == 64, "kvf_side");
+_Static_assert(__builtin_offsetof(kvf_side, engine) == 0, "kvf_side.engine");
+_Static_assert(__builtin_offsetof(kvf_side, tp) == 8, "kvf_side.tp");
+_Static_assert(__builtin_offsetof(kvf_side, stages) == 12, "kvf_side.stages");
+_Static_assert(__builtin_offsetof(kvf_side, dcp) == 16, "kvf_side.dcp");
+_Static_assert(__builtin_offsetof(kvf_side, interleave) == 20, "kvf_side.interleave");
+_Static_assert(__builtin_offsetof(kvf_side, pools) == 24, "kvf_side.pools");
+_Static_assert(__builtin_offsetof(kvf_side, ranks) == 36, "kvf_side.ranks");
+_Static_assert(__builtin_offsetof(kvf_side, labels) == 48, "kvf_side.labels");
 
 /* the destination rank takes a box from the source rank */
 typedef struct {
@@ -185,12 +249,24 @@ typedef struct {
 	uint32_t token_phase;
 } kvf_assignment;
 _Static_assert(sizeof(kvf_assignment) == 48, "kvf_assignment");
+_Static_assert(__builtin_offsetof(kvf_assignment, components) == 0, "kvf_assignment.components");
+_Static_assert(__builtin_offsetof(kvf_assignment, group) == 8, "kvf_assignment.group");
+_Static_assert(__builtin_offsetof(kvf_assignment, destination) == 12, "kvf_assignment.destination");
+_Static_assert(__builtin_offsetof(kvf_assignment, source) == 16, "kvf_assignment.source");
+_Static_assert(__builtin_offsetof(kvf_assignment, layer_from) == 20, "kvf_assignment.layer_from");
+_Static_assert(__builtin_offsetof(kvf_assignment, layer_to) == 24, "kvf_assignment.layer_to");
+_Static_assert(__builtin_offsetof(kvf_assignment, head_from) == 28, "kvf_assignment.head_from");
+_Static_assert(__builtin_offsetof(kvf_assignment, head_to) == 32, "kvf_assignment.head_to");
+_Static_assert(__builtin_offsetof(kvf_assignment, token_size) == 36, "kvf_assignment.token_size");
+_Static_assert(__builtin_offsetof(kvf_assignment, token_interleave) == 40, "kvf_assignment.token_interleave");
+_Static_assert(__builtin_offsetof(kvf_assignment, token_phase) == 44, "kvf_assignment.token_phase");
 
 typedef struct {
 	kvf_list assignments; /* of kvf_assignment */
 	uint32_t tail_reserved;
 } kvf_alternative;
 _Static_assert(sizeof(kvf_alternative) == 16, "kvf_alternative");
+_Static_assert(__builtin_offsetof(kvf_alternative, assignments) == 0, "kvf_alternative.assignments");
 
 typedef struct {
 	uint32_t magic;
@@ -201,7 +277,7 @@ typedef struct {
 	uint32_t header_reserved;
 	kvf_text engine;
 	kvf_text model;
-	uint32_t role;
+	uint32_t role; /* enum role */
 	uint32_t layers;
 	uint32_t tp;
 	uint32_t stages;
@@ -215,6 +291,26 @@ typedef struct {
 	kvf_list labels; /* of kvf_label */
 } kvf_select_layout_in;
 _Static_assert(sizeof(kvf_select_layout_in) == 120, "kvf_select_layout_in");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, magic) == 0, "kvf_select_layout_in.magic");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, version) == 4, "kvf_select_layout_in.version");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, hook) == 8, "kvf_select_layout_in.hook");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, record) == 12, "kvf_select_layout_in.record");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, size) == 16, "kvf_select_layout_in.size");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, header_reserved) == 20, "kvf_select_layout_in.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, engine) == 24, "kvf_select_layout_in.engine");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, model) == 32, "kvf_select_layout_in.model");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, role) == 40, "kvf_select_layout_in.role");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, layers) == 44, "kvf_select_layout_in.layers");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, tp) == 48, "kvf_select_layout_in.tp");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, stages) == 52, "kvf_select_layout_in.stages");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, dcp) == 56, "kvf_select_layout_in.dcp");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, interleave) == 60, "kvf_select_layout_in.interleave");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, previous) == 64, "kvf_select_layout_in.previous");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, reserved) == 68, "kvf_select_layout_in.reserved");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, groups) == 72, "kvf_select_layout_in.groups");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, candidates) == 84, "kvf_select_layout_in.candidates");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, peers) == 96, "kvf_select_layout_in.peers");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, labels) == 108, "kvf_select_layout_in.labels");
 
 typedef struct {
 	uint32_t magic;
@@ -228,6 +324,15 @@ typedef struct {
 	kvf_text reason; /* at most 256 bytes of printable UTF-8 */
 } kvf_select_layout_out;
 _Static_assert(sizeof(kvf_select_layout_out) == 40, "kvf_select_layout_out");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, magic) == 0, "kvf_select_layout_out.magic");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, version) == 4, "kvf_select_layout_out.version");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, hook) == 8, "kvf_select_layout_out.hook");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, record) == 12, "kvf_select_layout_out.record");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, size) == 16, "kvf_select_layout_out.size");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, header_reserved) == 20, "kvf_select_layout_out.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, index) == 24, "kvf_select_layout_out.index");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, reserved) == 28, "kvf_select_layout_out.reserved");
+_Static_assert(__builtin_offsetof(kvf_select_layout_out, reason) == 32, "kvf_select_layout_out.reason");
 
 typedef struct {
 	uint32_t magic;
@@ -243,6 +348,17 @@ typedef struct {
 	kvf_list sides; /* of kvf_side: source, destination */
 } kvf_remap_in;
 _Static_assert(sizeof(kvf_remap_in) == 64, "kvf_remap_in");
+_Static_assert(__builtin_offsetof(kvf_remap_in, magic) == 0, "kvf_remap_in.magic");
+_Static_assert(__builtin_offsetof(kvf_remap_in, version) == 4, "kvf_remap_in.version");
+_Static_assert(__builtin_offsetof(kvf_remap_in, hook) == 8, "kvf_remap_in.hook");
+_Static_assert(__builtin_offsetof(kvf_remap_in, record) == 12, "kvf_remap_in.record");
+_Static_assert(__builtin_offsetof(kvf_remap_in, size) == 16, "kvf_remap_in.size");
+_Static_assert(__builtin_offsetof(kvf_remap_in, header_reserved) == 20, "kvf_remap_in.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_remap_in, model) == 24, "kvf_remap_in.model");
+_Static_assert(__builtin_offsetof(kvf_remap_in, layers) == 32, "kvf_remap_in.layers");
+_Static_assert(__builtin_offsetof(kvf_remap_in, reserved) == 36, "kvf_remap_in.reserved");
+_Static_assert(__builtin_offsetof(kvf_remap_in, groups) == 40, "kvf_remap_in.groups");
+_Static_assert(__builtin_offsetof(kvf_remap_in, sides) == 52, "kvf_remap_in.sides");
 
 typedef struct {
 	uint32_t magic;
@@ -256,5 +372,13 @@ typedef struct {
 	uint32_t tail_reserved;
 } kvf_remap_out;
 _Static_assert(sizeof(kvf_remap_out) == 48, "kvf_remap_out");
+_Static_assert(__builtin_offsetof(kvf_remap_out, magic) == 0, "kvf_remap_out.magic");
+_Static_assert(__builtin_offsetof(kvf_remap_out, version) == 4, "kvf_remap_out.version");
+_Static_assert(__builtin_offsetof(kvf_remap_out, hook) == 8, "kvf_remap_out.hook");
+_Static_assert(__builtin_offsetof(kvf_remap_out, record) == 12, "kvf_remap_out.record");
+_Static_assert(__builtin_offsetof(kvf_remap_out, size) == 16, "kvf_remap_out.size");
+_Static_assert(__builtin_offsetof(kvf_remap_out, header_reserved) == 20, "kvf_remap_out.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_remap_out, alternatives) == 24, "kvf_remap_out.alternatives");
+_Static_assert(__builtin_offsetof(kvf_remap_out, reason) == 36, "kvf_remap_out.reason");
 
 #endif

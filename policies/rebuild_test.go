@@ -1,0 +1,100 @@
+package policies_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/policies"
+	"github.com/kvferry/kvferry/wasm/abi"
+)
+
+// compilers skips the test where this machine lacks the compiler and linker of
+// the committed modules, and fails it where they are required.
+func compilers(t *testing.T) {
+	t.Helper()
+	missing := func(why string) {
+		if slices.Contains(strings.Split(os.Getenv("KVFERRY_REQUIRE"), ","), "clang") {
+			t.Fatalf("KVFERRY_REQUIRE names clang, but %s", why)
+		}
+		t.Skip(why)
+	}
+	for _, tool := range []string{"sh", "clang", "wasm-ld"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(err.Error())
+		}
+	}
+	out, err := exec.Command("clang", "--version").Output()
+	if err != nil {
+		missing("clang --version: " + err.Error())
+	}
+	if m := regexp.MustCompile(`version (\d+)\.`).FindSubmatch(out); m == nil || string(m[1]) != "14" {
+		missing(fmt.Sprintf("the committed modules are those of clang 14, here is %.60s", bytes.SplitN(out, []byte("\n"), 2)[0]))
+	}
+}
+
+// The committed modules are what their sources give, to the byte.
+func TestCommittedModulesAreRebuilt(t *testing.T) {
+	compilers(t)
+	folder := t.TempDir()
+	build := exec.Command("sh", "build.sh", folder)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build.sh: %v\n%s", err, out)
+	}
+	for _, name := range policies.Names() {
+		got, err := os.ReadFile(filepath.Join(folder, name+".wasm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := policies.Get(name)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: the committed module (%d bytes) is not what its source gives (%d bytes): run \"make policies\"", name, len(want), len(got))
+		}
+		if bytes.Contains(got, []byte(folder)) {
+			t.Errorf("%s: the module holds the folder it was built in", name)
+		}
+	}
+}
+
+// A policy's folder holds its source, manifest, module, vectors and words about
+// it; nothing in Go could decide in its place.
+func TestPolicyFolders(t *testing.T) {
+	for _, name := range policies.Names() {
+		for _, want := range []string{"manifest.json", name + ".c", name + ".wasm", "README.md", "vectors"} {
+			if _, err := os.Stat(filepath.Join(name, want)); err != nil {
+				t.Error(err)
+			}
+		}
+		err := filepath.WalkDir(name, func(path string, d os.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".go" {
+				t.Errorf("%s: Go in a policy's folder", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A question that would take for ever is given up, and says so: nobody meters
+// the guest yet.
+func TestHeadsGivesUpInTime(t *testing.T) {
+	p := load(t, "heads", false)
+	in := &abi.SelectLayoutIn{Engine: "prefill", Model: "m", Role: abi.RoleSource, Peers: make([]abi.Peer, 20_000), Candidates: make([]abi.Candidate, 1)}
+	for i := range in.Peers {
+		in.Peers[i].Candidates = []abi.Candidate{{}}
+		in.Candidates[0].Costs = append(in.Candidates[0].Costs, abi.Cost{Peer: uint32(i), Pieces: 1, Bytes: 1})
+	}
+	_, _, err := p.SelectLayout(context.Background(), in.Encode(), 1)
+	if err == nil || !strings.Contains(err.Error(), "policy heads does not support this (hook select_layout): there are more candidates times peers") {
+		t.Errorf("error %.200v, want that it is more than the policy looks at", err)
+	}
+}

@@ -1,0 +1,291 @@
+package policies_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/plan/pairfile"
+	"github.com/kvferry/kvferry/policies"
+	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/host"
+	"github.com/kvferry/kvferry/wasm/module"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the vectors anew; read the difference before you keep it")
+
+// A vector is one question and its answer, in the schema's names, so that any
+// SDK can check itself against it.
+type vector struct {
+	Hook               string               `json:"hook"`
+	SelectLayoutInput  *abi.SelectLayoutIn  `json:"select_layout_in,omitempty"`
+	RemapInput         *abi.RemapIn         `json:"remap_in,omitempty"`
+	Status             string               `json:"status"`
+	SelectLayoutAnswer *abi.SelectLayoutOut `json:"select_layout_out,omitempty"`
+	RemapAnswer        *abi.RemapOut        `json:"remap_out,omitempty"`
+	Reason             string               `json:"reason,omitempty"` // of a refusal
+}
+
+// load gives the host's view of a built-in policy.
+func load(t testing.TB, name string, interpreter bool) *host.Policy {
+	t.Helper()
+	wasm, ok := policies.Get(name)
+	if !ok {
+		t.Fatalf("no policy %q is built in", name)
+	}
+	var allowed []geometry.Digest
+	for _, d := range policies.Digests() {
+		allowed = append(allowed, d)
+	}
+	p, err := host.Load(context.Background(), wasm, host.Options{Allowed: allowed, Interpreter: interpreter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// inputs are the questions of the vectors: pairs by file, and layout
+// selections.
+func inputs(t *testing.T) map[string]*vector {
+	t.Helper()
+	out := map[string]*vector{}
+	for _, name := range []string{"seed", "tp4-tp6-h12", "pp-uneven", "dcp-both", "vllm-mla-p8-d2", "replicas-both", "heads-explicit"} {
+		path := filepath.Join("..", "testdata", "pairs", name+".yaml")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := pairfile.Parse(name, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := f.Pair(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["remap-"+name] = &vector{Hook: "remap", RemapInput: policy.RemapInput(pair)}
+	}
+	q := question()
+	alone, told := q, q
+	alone.Peers = nil
+	told.Engine.Candidates = q.Engine.Candidates[1:]
+	back := policy.Question{Engine: q.Peers[0], Role: policy.Destination, Peers: []policy.Engine{q.Engine}}
+	dear := q
+	dear.Engine.Candidates = append([]policy.Candidate(nil), q.Engine.Candidates...)
+	dear.Engine.Candidates[1].Attention = 400
+	for name, q := range map[string]policy.Question{"nhd": q, "alone": alone, "told": told, "destination": back, "attention": dear} {
+		in, err := q.Input()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["select-"+name] = &vector{Hook: "select_layout", SelectLayoutInput: in}
+	}
+	return out
+}
+
+// ask fills in a policy's answer.
+func ask(t *testing.T, p *host.Policy, v *vector) {
+	t.Helper()
+	var err error
+	v.Status = "ok"
+	if v.RemapInput != nil {
+		v.RemapAnswer, err = p.Remap(context.Background(), v.RemapInput.Encode())
+	} else {
+		var index int
+		var reason string
+		if index, reason, err = p.SelectLayout(context.Background(), v.SelectLayoutInput.Encode(), len(v.SelectLayoutInput.Candidates)); err == nil {
+			v.SelectLayoutAnswer = &abi.SelectLayoutOut{Index: uint32(index), Reason: reason}
+		}
+	}
+	var refused *host.Refused
+	switch {
+	case errors.As(err, &refused):
+		v.Status = map[uint32]string{abi.StatusDeclined: "declined", abi.StatusUnsupported: "unsupported", abi.StatusBadInput: "bad_input"}[refused.Status]
+		v.Reason = refused.Reason
+	case err != nil:
+		t.Fatal(err)
+	}
+}
+
+// readable writes JSON with what fits into a line on one line.
+func readable(t *testing.T, b *strings.Builder, text json.RawMessage, indent string) {
+	t.Helper()
+	if len(text) <= 160 || text[0] != '{' && text[0] != '[' {
+		b.Write(text)
+		return
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	open, err := d.Token()
+	for n := 0; err == nil && d.More(); n++ {
+		if n > 0 {
+			b.WriteByte(',')
+		} else {
+			b.WriteString(string(open.(json.Delim)))
+		}
+		b.WriteString(indent + " ")
+		if open == json.Delim('{') {
+			var key json.Token
+			if key, err = d.Token(); err != nil {
+				break
+			}
+			fmt.Fprintf(b, "%q: ", key)
+		}
+		var value json.RawMessage
+		if err = d.Decode(&value); err == nil {
+			readable(t, b, value, indent+" ")
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString(indent + map[json.Token]string{json.Delim('{'): "}", json.Delim('['): "]"}[open])
+}
+
+// The vectors hold in a fresh instance, in used ones, and on the interpreter.
+func TestVectors(t *testing.T) {
+	all := inputs(t)
+	for _, name := range policies.Names() {
+		t.Run(name, func(t *testing.T) {
+			questions := map[string]*vector{}
+			for question, v := range all {
+				// The other policies match heads as this one does.
+				if name == "heads" || v.RemapInput == nil || question == "remap-seed" {
+					questions[question] = v
+				}
+			}
+			folder := filepath.Join(name, "vectors")
+			if *rewrite {
+				if err := os.MkdirAll(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				p := load(t, name, false)
+				for question, v := range questions {
+					answered := *v
+					ask(t, p, &answered)
+					text, err := json.Marshal(answered)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var b strings.Builder
+					readable(t, &b, text, "\n")
+					if err := os.WriteFile(filepath.Join(folder, question+".json"), []byte(b.String()+"\n"), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+			if err != nil || len(files) != len(questions) {
+				t.Fatalf("%d vectors (%v), want %d", len(files), err, len(questions))
+			}
+			used, interpreted := load(t, name, false), load(t, name, true)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := json.NewDecoder(bytes.NewReader(text))
+				d.DisallowUnknownFields()
+				var want vector
+				if err := d.Decode(&want); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				q := questions[strings.TrimSuffix(filepath.Base(file), ".json")]
+				if q == nil || !reflect.DeepEqual(q.RemapInput, want.RemapInput) || !reflect.DeepEqual(q.SelectLayoutInput, want.SelectLayoutInput) {
+					t.Errorf("%s: the runtime asks another question", file)
+				}
+				for _, c := range []struct {
+					how string
+					p   *host.Policy
+				}{{"a fresh instance", load(t, name, false)}, {"a used instance", used}, {"a used instance", used}, {"the interpreter", interpreted}} {
+					got := vector{Hook: want.Hook, RemapInput: want.RemapInput, SelectLayoutInput: want.SelectLayoutInput}
+					ask(t, c.p, &got)
+					if !reflect.DeepEqual(got, want) {
+						t.Errorf("%s, in %s:\n%+v\nwant\n%+v", file, c.how, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The names, the manifests beside the sources and those in the modules are the
+// same.
+func TestManifests(t *testing.T) {
+	names := policies.Names()
+	if !reflect.DeepEqual(names, []string{"heads", "seedbug"}) || len(policies.Digests()) != len(names) {
+		t.Fatalf("built in are %v, with %d digests", names, len(policies.Digests()))
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(name, "manifest.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := module.ParseManifest(bytes.TrimSpace(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wasm, _ := policies.Get(name)
+		got, err := module.ReadManifest(wasm)
+		if err != nil || !reflect.DeepEqual(got, want) || got.Name != name {
+			t.Errorf("%s: the module says %+v (%v), its manifest %+v", name, got, err, want)
+		}
+		if imports, err := module.Imports(wasm); err != nil || len(imports) > 0 {
+			t.Errorf("%s imports %v (%v)", name, imports, err)
+		}
+		if bytes.Contains(wasm, []byte("policies/")) || bytes.Contains(wasm, []byte(".c\x00")) {
+			t.Errorf("%s: the module holds a path of the machine that built it", name)
+		}
+	}
+	if _, ok := policies.Get("../policies/heads"); ok {
+		t.Error("a path was taken for a name")
+	}
+	if _, ok := policies.Get("absent"); ok {
+		t.Error("a policy was found that is not there")
+	}
+}
+
+// Truncated and mangled questions are refused or answered, and never trap: a
+// guest that reads past its input would.
+func FuzzMangledQuestion(f *testing.F) {
+	p := load(f, "heads", false)
+	q, err := question().Input()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(q.Encode(), true)
+	f.Add(q.Encode()[:40], true)
+	f.Add((&abi.RemapIn{}).Encode(), false)
+	f.Fuzz(func(t *testing.T, in []byte, selects bool) {
+		if selects {
+			if _, err := abi.DecodeSelectLayoutIn(in); err != nil {
+				return // the host never sends what it could not read itself
+			}
+			_, _, err = p.SelectLayout(context.Background(), in, 1<<30)
+		} else {
+			if _, err := abi.DecodeRemapIn(in); err != nil {
+				return
+			}
+			_, err = p.Remap(context.Background(), in)
+		}
+		var refused *host.Refused
+		var fault *host.Fault
+		if err != nil && !errors.As(err, &refused) && !errors.As(err, &fault) {
+			t.Errorf("error %v of no known kind", err)
+		}
+	})
+}
