@@ -53,12 +53,7 @@ bench: build
 
 # Every fuzz target for FUZZTIME each.
 fuzz:
-	@set -e; for pkg in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-			echo "fuzz $$pkg $$f"; \
-			$(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
-		done; \
-	done
+	.ci/fuzz $(FUZZTIME)
 
 demo:
 	$(GO) run ./cmd/kvferry demo
