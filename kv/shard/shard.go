@@ -41,7 +41,7 @@ func (g Grid) String() string {
 // MaxRanks bounds the ranks of one engine.
 const MaxRanks = 1 << 12
 
-// Spec says how an engine is sharded. Use New to make one that is complete.
+// Spec says how an engine is sharded.
 type Spec struct {
 	TP         int     // head shards, >= 1
 	Stages     []int   // layers of each pipeline stage in model order; they sum to the model's layers

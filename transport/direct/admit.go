@@ -81,7 +81,8 @@ func Slice(side *plan.Side, tables [][]uint32, generations [][]uint64, from, to 
 }
 
 // Checks returns the checks of the tokens' blocks on the given memories of a
-// side.
+// side. A rank without layers of a group holds none of its blocks, and nobody
+// bumps them there.
 func Checks(side *plan.Side, tables [][]uint32, generations [][]uint64, from, to int64, on map[int]*Memory) []Check {
 	t, g := Slice(side, tables, generations, from, to)
 	ranks := make([]int, 0, len(on))
@@ -92,7 +93,7 @@ func Checks(side *plan.Side, tables [][]uint32, generations [][]uint64, from, to
 	var out []Check
 	for i := range t {
 		for _, r := range ranks {
-			if m := on[r]; len(t[i]) > 0 && i < len(m.Generations) {
+			if m := on[r]; len(t[i]) > 0 && i < len(m.Generations) && side.Ranks[r][i] != nil {
 				out = append(out, Check{Group: i, Rank: r, Table: m.Generations[i], Blocks: t[i], Granted: g[i]})
 			}
 		}
