@@ -97,4 +97,21 @@ func TestHeadsGivesUpInTime(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "policy heads does not support this (hook select_layout): there are more candidates times peers") {
 		t.Errorf("error %.200v, want that it is more than the policy looks at", err)
 	}
+
+	// One rank with a part for each of many groups, all of the last.
+	const n = 20_000
+	ask := &abi.RemapIn{Model: "m", Groups: make([]abi.Group, n), Sides: make([]abi.Side, 2)}
+	for i := range ask.Groups {
+		ask.Groups[i].Components = []abi.Component{{}}
+	}
+	for i := range ask.Sides {
+		ask.Sides[i] = abi.Side{Stages: 1, DCP: 1, Ranks: []abi.Rank{{Parts: make([]abi.Part, n)}}}
+		for k := range ask.Sides[i].Ranks[0].Parts {
+			ask.Sides[i].Ranks[0].Parts[k].Group = n - 1
+		}
+	}
+	_, err = p.Remap(context.Background(), ask.Encode())
+	if err == nil || !strings.Contains(err.Error(), "policy heads does not support this (hook remap): ") {
+		t.Errorf("error %.200v, want that it is more than the policy looks at", err)
+	}
 }

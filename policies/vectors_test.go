@@ -284,8 +284,11 @@ func FuzzMangledQuestion(f *testing.F) {
 		}
 		var refused *host.Refused
 		var fault *host.Fault
-		if err != nil && !errors.As(err, &refused) && !errors.As(err, &fault) {
-			t.Errorf("error %v of no known kind", err)
+		switch {
+		case err == nil, errors.As(err, &refused):
+		case errors.As(err, &fault) && fault.Reason != "trapped": // more than an answer may hold, say
+		default:
+			t.Errorf("error %v, want an answer or a refusal", err)
 		}
 	})
 }

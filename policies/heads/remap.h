@@ -12,7 +12,7 @@
 #define MAX_TABLE (1u << 20)
 #define MAX_WORK (1u << 27)
 
-/* Heads, replicas and costs looked at so far: nobody meters this guest yet, so
+/* Ranks, parts, heads, replicas and costs looked at so far: nobody meters this guest yet, so
  * it gives up by itself. */
 static uint64_t work;
 
@@ -29,7 +29,7 @@ typedef struct {
 } holders;
 
 static const kvf_part *part_of(const void *base, const kvf_rank *r, uint32_t group) {
-	for (uint32_t i = 0; i < r->parts.count; i++) {
+	for (uint32_t i = 0; i < r->parts.count; i++, work++) {
 		const kvf_part *p = KVF_AT(kvf_part, base, r->parts, i);
 		if (p->group == group) return p;
 	}
@@ -64,6 +64,7 @@ static int collect(holders *h) {
 	if (!h->first || !h->next || !h->stage) return 0;
 	/* Backwards, so that each chain ascends. */
 	for (uint32_t i = n; i-- > 0;) {
+		if (++work > MAX_WORK) return 0;
 		const kvf_rank *r = rank_at(h, i);
 		const kvf_part *p = part_of(h->base, r, h->group);
 		if (!p || r->pp >= h->stages || r->dcp >= h->dcp) continue;
@@ -195,10 +196,12 @@ static uint64_t match_heads(uint32_t in, uint32_t in_len, uint32_t out, uint32_t
 			return refuse(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out), __builtin_offsetof(kvf_remap_out, reason), KVF_STATUS_UNSUPPORTED, &line);
 		}
 		uint64_t components = ~0ull >> (64 - group->components.count);
-		for (uint32_t i = 0; i < destination->ranks.count; i++) {
+		for (uint32_t i = 0; i < destination->ranks.count; i++, work++) {
 			const kvf_rank *r = KVF_AT(kvf_rank, q, destination->ranks, i);
 			const kvf_part *d = part_of(q, r, g);
+			if (work > MAX_WORK) break; /* refused below */
 			if (!d) continue;
+			work += h.heads / 8;
 			for (uint32_t k = 0; k < h.heads; k++) wanted[k] = 0;
 			for (uint32_t k = 0; k < spans(d); k++) {
 				kvf_range s = span(q, d, k);
@@ -212,10 +215,11 @@ static uint64_t match_heads(uint32_t in, uint32_t in_len, uint32_t out, uint32_t
 				if (box.from >= box.to) continue;
 				for (uint32_t dcp = 0; dcp < h.dcp && work <= MAX_WORK; dcp++) serve(&h, &a, &written, d, wanted, r->rank, stage, dcp, box, components);
 			}
-			if (written > MAX_ASSIGNMENTS || work > MAX_WORK) {
-				KVF_SAY(&line, "the pair takes more assignments, or more time, than this policy gives it");
-				return refuse(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out), __builtin_offsetof(kvf_remap_out, reason), KVF_STATUS_UNSUPPORTED, &line);
-			}
+			if (written > MAX_ASSIGNMENTS) break;
+		}
+		if (written > MAX_ASSIGNMENTS || work > MAX_WORK) {
+			KVF_SAY(&line, "the pair takes more assignments, or more time, than this policy gives it");
+			return refuse(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out), __builtin_offsetof(kvf_remap_out, reason), KVF_STATUS_UNSUPPORTED, &line);
 		}
 	}
 	uint32_t serving = 0;

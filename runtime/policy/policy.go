@@ -88,7 +88,7 @@ type Declined struct {
 	Policy string
 	Hook   string
 	Engine string   // that the question was about; for remap, the pair
-	Can    []string // what each side can do: "engine prefill: hnd, nhd"
+	Can    []string // what each side can do ("engine prefill can do hnd, nhd"); for remap, how each is divided
 	Err    error
 }
 
@@ -260,6 +260,10 @@ func offers(e Engine) string {
 	return fmt.Sprintf("engine %s can do %s", e.Name, strings.Join(names, ", "))
 }
 
+func divided(s *plan.Side) string {
+	return fmt.Sprintf("engine %s has %s", s.Engine, strings.TrimSpace(s.Shard.Text()))
+}
+
 // Remap asks which source rank feeds which destination rank of the pair. The
 // answer is shared with later calls and must not be modified.
 //
@@ -271,7 +275,7 @@ func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
 	return remembered(p, "remap", b, assigned, func() (Answer, error) {
 		out, err := p.host.Remap(ctx, b)
 		if err != nil {
-			return Answer{}, p.wrap("remap", fmt.Sprintf("engines %s and %s", pair.Source.Engine, pair.Destination.Engine), nil, err)
+			return Answer{}, p.wrap("remap", fmt.Sprintf("engines %s and %s", pair.Source.Engine, pair.Destination.Engine), []string{divided(&pair.Source), divided(&pair.Destination)}, err)
 		}
 		answer, err := assignments(pair, out)
 		if err != nil {
