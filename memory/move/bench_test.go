@@ -3,6 +3,7 @@ package move_test
 import (
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // The pieces of the reference case, against a plain loop of copy() over the
-// same pieces: x-copy is how many times as fast as that loop they move.
+// same pieces: x-copy is how many times as fast as that loop they move. A small
+// transfer is of 1 MiB between pools that a cache holds.
 func BenchmarkPieces(b *testing.B) {
 	const pool = 512 << 20
 	src, dst := make([]byte, pool), make([]byte, pool)
@@ -32,15 +34,26 @@ func BenchmarkPieces(b *testing.B) {
 		{"8KiB", 8 << 10, 1, 0, 0, 16 << 10},
 		{"512B", 512, 16, 1024, 512, 16 << 10},
 		{"256B-permute", 256, 32, 1024, 256, 32 << 10},
+		{"500B-unaligned", 500, 16, 1000, 500, 16 << 10},
+		{"64B", 64, 64, 384, 96, 32 << 10},
 		{"16B", 16, 128, 64, 16, 16 << 10},
 		{"2B", 2, 512, 256, 2, 128 << 10},
+		{"64KiB-small", 64 << 10, 1, 0, 0, 128 << 10},
+		{"8KiB-small", 8 << 10, 1, 0, 0, 16 << 10},
+		{"512B-small", 512, 16, 1024, 512, 16 << 10},
+		{"256B-small", 256, 32, 1024, 256, 32 << 10},
+		{"100B-small", 100, 32, 200, 100, 32 << 10},
 	} {
+		pool, most := int64(pool), int64(128<<20)
+		if strings.HasSuffix(shape.name, "small") {
+			pool, most = 2<<20, 1<<20
+		}
 		run := &plan.Run{Bytes: shape.bytes}
 		if shape.count > 1 {
 			run.Loops = []plan.Loop{{Count: shape.count, SourceStride: shape.source, DestinationStride: shape.target}}
 		}
 		total := shape.bytes * shape.count
-		n := min(pool/shape.block, 128<<20/total)
+		n := min(pool/shape.block, most/total)
 		rng := rand.New(rand.NewPCG(5, 6))
 		from, to := rng.Perm(int(pool / shape.block))[:n], rng.Perm(int(pool / shape.block))[:n]
 		segments := make([]stamp.Segment, n)
@@ -53,11 +66,12 @@ func BenchmarkPieces(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			var c move.Copier
-			c.Use(dst, src)
 			var ours, plain time.Duration
 			b.SetBytes(2 * total * n)
 			for b.Loop() {
 				began := processorTime(b)
+				c.Reset()
+				c.Use(dst, src)
 				for i := range segments {
 					for done := false; !done; {
 						var err error

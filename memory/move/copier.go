@@ -23,6 +23,8 @@ type Copier struct {
 
 	at Position // of a segment that is moved in steps
 
+	moved int64 // bytes since Reset
+
 	n     int   // pieces in list
 	bytes int64 // of them
 	list  [listLength]piece
@@ -43,25 +45,39 @@ const (
 	listed             // into the list
 )
 
-// Pieces from shortPiece to longPiece bytes are listed: shorter ones are
-// moved by loads and stores, for which a list costs more than it gives, longer
-// ones take so long that nothing is gained.
-const (
-	shortPiece = 128
-	longPiece  = 64 << 10
-)
+// Pieces of shortPiece bytes and more are listed: shorter ones are moved by
+// loads and stores, for which a list costs more than it gives.
+const shortPiece = 64
+
+// streamFrom is after how many bytes the following ones are stored past the
+// cache. What a short transfer has moved is likely to be read soon, and stays
+// at hand; a long one would push its own first bytes out, along with
+// everybody else's, and pay for reading each line that it overwrites.
+const streamFrom = 4 << 20
 
 // Use sets the memories that the following segments are moved between. What
 // is in the list must have been flushed; a segment begun in steps is
 // forgotten.
 func (c *Copier) Use(dst, src []byte) {
 	c.dst, c.src = dst, src
-	c.Reset()
+	c.forget()
 }
 
-// Reset forgets the list and the segment that a part was moved of.
+// Reset begins a transfer: it forgets the list, the segment that a part was
+// moved of, and how much was moved.
 func (c *Copier) Reset() {
-	c.run, c.at, c.n, c.bytes = nil, Position{}, 0, 0
+	c.forget()
+	c.moved = 0
+}
+
+func (c *Copier) forget() { c.run, c.at, c.n, c.bytes = nil, Position{}, 0, 0 }
+
+// how says whether what is copied next goes past the cache.
+func (c *Copier) how() method {
+	if c.moved >= streamFrom {
+		return streamed
+	}
+	return 0
 }
 
 // Add moves the next part of s, at most MaxBytes and MaxPieces: the first one
@@ -71,6 +87,8 @@ func (c *Copier) Reset() {
 // s until then.
 //
 // Errors: *BoundsError, before a byte of s is moved.
+// Preconditions: between Resets, no destination piece overlaps another or a
+// source piece.
 func (c *Copier) Add(s *stamp.Segment) (n int64, done bool, err error) {
 	if c.at != (Position{}) {
 		return c.next(s)
@@ -104,10 +122,12 @@ func (c *Copier) Add(s *stamp.Segment) (n int64, done bool, err error) {
 			o += c.outer.SourceStride
 		}
 		c.bytes += c.total
+		c.moved += c.total
 		return c.total, true, nil
 	}
 	if c.way == whole {
 		c.wholly(s)
+		c.moved += c.total
 		return c.total, true, nil
 	}
 	return c.next(s)
@@ -118,7 +138,7 @@ func (c *Copier) Add(s *stamp.Segment) (n int64, done bool, err error) {
 //
 //go:noinline
 func (c *Copier) Flush() {
-	copyList(c.dst, c.src, c.list[:c.n])
+	copyList(c.dst, c.src, c.list[:c.n], c.how())
 	c.n, c.bytes = 0, 0
 }
 
@@ -128,14 +148,15 @@ func (c *Copier) Flush() {
 func (c *Copier) wholly(s *stamp.Segment) {
 	d, o := s.DestinationOffset, s.SourceOffset
 	for range c.outer.Count {
-		kernel(c.dst, c.src, d, o, s.Run.Bytes, c.inner.Count, c.inner.DestinationStride, c.inner.SourceStride)
+		kernel(c.dst, c.src, d, o, s.Run.Bytes, c.inner.Count, c.inner.DestinationStride, c.inner.SourceStride, c.how())
 		d += c.outer.DestinationStride
 		o += c.outer.SourceStride
 	}
 }
 
 func (c *Copier) next(s *stamp.Segment) (int64, bool, error) {
-	n, done := step(c.dst, c.src, s, &c.at, MaxBytes, strided)
+	n, done := step(c.dst, c.src, s, &c.at, MaxBytes, strided, c.how())
+	c.moved += n
 	if done {
 		c.at = Position{}
 	}
@@ -172,7 +193,7 @@ func (c *Copier) prepare(s *stamp.Segment) error {
 	if len(loops) <= 2 && n <= MaxBytes && c.inner.Count <= MaxPieces && c.outer.Count <= MaxPieces && c.inner.Count*c.outer.Count <= min(MaxPieces, MaxBytes/n) {
 		c.total = n * c.inner.Count * c.outer.Count
 		switch {
-		case n >= shortPiece && n <= longPiece:
+		case n >= shortPiece:
 			c.way = listed
 		case s.Blocks <= 1:
 			c.way = whole

@@ -3,15 +3,17 @@ package move
 import "encoding/binary"
 
 // kernel copies count pieces of bytes each, the first from src[o:] to dst[d:],
-// the following ones at the given strides. It is the one place where a faster
-// implementation for a machine is put in.
+// the following ones at the given strides.
 //
-// Pieces of up to 64 bytes that are a power of two are moved by loads and
+// Pieces of up to 32 bytes that are a power of two are moved by loads and
 // stores: the call into the general copy costs more than they do. Slicing is
 // bounds-checked, so that a wrong number panics and never writes elsewhere.
 //
-// Preconditions: every piece lies inside dst and src; count >= 1, bytes >= 1.
-func kernel(dst, src []byte, d, o, bytes, count, dStride, oStride int64) {
+// Pieces of shortPiece bytes and more are listed (see copyList).
+//
+// Preconditions: every piece lies inside dst and src; count >= 1, bytes >= 1;
+// no destination piece overlaps another or a source piece.
+func kernel(dst, src []byte, d, o, bytes, count, dStride, oStride int64, how method) {
 	switch bytes {
 	case 1:
 		for ; count > 0; count-- {
@@ -37,9 +39,13 @@ func kernel(dst, src []byte, d, o, bytes, count, dStride, oStride int64) {
 			d += dStride
 			o += oStride
 		}
-	case 16, 32, 64:
+	case 16, 32:
 		words(dst, src, d, o, bytes, count, dStride, oStride)
 	default:
+		if bytes >= shortPiece && (count >= fewPieces || how&streamed != 0) {
+			list(dst, src, d, o, bytes, count, dStride, oStride, how)
+			return
+		}
 		pieces(dst, src, d, o, bytes, count, dStride, oStride)
 	}
 }
@@ -71,12 +77,63 @@ func words(dst, src []byte, d, o, bytes, count, dStride, oStride int64) {
 	}
 }
 
-// copyList copies a list of pieces: the shape in which short pieces move
-// fastest, and the second place for a faster implementation.
-// Preconditions: every piece lies inside dst and src.
-func copyList(dst, src []byte, list []piece) {
-	for i := range list {
-		p := &list[i]
+// fewPieces are not worth a list that is made for them alone.
+const fewPieces = 4
+
+// list is pieces through copyList.
+//
+//go:noinline
+func list(dst, src []byte, d, o, bytes, count, dStride, oStride int64, how method) {
+	var l [64]piece
+	for count > 0 {
+		n := min(count, int64(len(l)))
+		for i := range l[:n] {
+			l[i] = piece{d, o, bytes}
+			d += dStride
+			o += oStride
+		}
+		copyList(dst, src, l[:n], how)
+		count -= n
+	}
+}
+
+// method is how pieces are copied, as flags. The assembly knows their values.
+type method uint8
+
+const (
+	streamed method = 1 << iota // past the cache, where that is possible
+	wide                        // with 64-byte registers
+)
+
+// Vectors reports whether lists are copied by vector instructions here, for
+// reports and for what may be expected of a machine.
+func Vectors() bool {
+	_, ok := vectors()
+	return ok
+}
+
+// copyList copies a list of pieces: the shape in which pieces move
+// fastest, and the place for an implementation of a machine's own.
+// Preconditions: every piece lies inside dst and src; no destination piece
+// overlaps another or a source piece.
+func copyList(dst, src []byte, list []piece, how method) {
+	machine, ok := vectors()
+	copyWith(dst, src, list, how|machine, ok)
+}
+
+// copyWith is copyList on a processor that has vectors or has not. The pieces
+// that those leave over are copied by Go, bounds-checked: a wrong number
+// panics and never writes elsewhere.
+func copyWith(dst, src []byte, list []piece, how method, vectors bool) {
+	for {
+		if vectors {
+			list = list[copyVectors(dst, src, list, how):]
+		}
+		if len(list) == 0 {
+			return
+		}
+		p := &list[0]
 		copy(dst[p.d:p.d+p.n], src[p.o:p.o+p.n])
+		list = list[1:]
 	}
 }

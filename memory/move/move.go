@@ -9,6 +9,10 @@
 // bounded part runs in a function of its own with a real stack frame, whose
 // prologue lets the collector in (see step).
 //
+// Lists of pieces are copied by vector instructions where the processor has
+// them, and from some bytes of a transfer on past the cache; by Go's copy
+// elsewhere, and under the race detector, which sees no assembly.
+//
 // Nothing here allocates. A segment is checked against both memories (Check)
 // before any of it moves; memory that turns out to be gone (a mapping whose
 // file shrank, a page that cannot be read) is an error inside Guard.
@@ -195,21 +199,21 @@ func Copy(dst, src []byte, s *stamp.Segment) error {
 // the last part. A caller looks at its cancellation between steps.
 // Preconditions: Check(s, len(src), len(dst)) is nil.
 func Step(dst, src []byte, s *stamp.Segment, at *Position) (n int64, done bool) {
-	return step(dst, src, s, at, MaxBytes, strided)
+	return step(dst, src, s, at, MaxBytes, strided, 0)
 }
 
 // Gather packs the next part of a segment into buf, as far as it fits and at
 // most MaxBytes and MaxPieces, and advances at.
 // Preconditions: Check(s, len(src), -1) is nil.
 func Gather(buf, src []byte, s *stamp.Segment, at *Position) (n int64, done bool) {
-	return step(buf, src, s, at, min(MaxBytes, int64(len(buf))), packDestination)
+	return step(buf, src, s, at, min(MaxBytes, int64(len(buf))), packDestination, 0)
 }
 
 // Scatter unpacks buf, which holds what Gather packs, into the next part of a
 // segment, at most MaxBytes and MaxPieces, and advances at.
 // Preconditions: Check(s, -1, len(dst)) is nil.
 func Scatter(dst, buf []byte, s *stamp.Segment, at *Position) (n int64, done bool) {
-	return step(dst, buf, s, at, min(MaxBytes, int64(len(buf))), packSource)
+	return step(dst, buf, s, at, min(MaxBytes, int64(len(buf))), packSource, 0)
 }
 
 // mode says whether one of the sides is a contiguous buffer.
@@ -228,7 +232,7 @@ const (
 // lands inside the copy itself, which is no safe point.)
 //
 //go:noinline
-func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode) (n int64, done bool) {
+func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode, how method) (n int64, done bool) {
 	bytes := width(s)
 	loops := s.Run.Loops
 	if len(loops) == 0 {
@@ -240,7 +244,7 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode) 
 		case packSource:
 			o = 0
 		}
-		copy(dst[d:d+part], src[o:o+part])
+		kernel(dst, src, d, o, part, 1, 0, 0, how)
 		at.Byte += part
 		if at.Byte < bytes {
 			return part, false
@@ -288,7 +292,7 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode) 
 			if m != packSource {
 				b += at.Byte
 			}
-			copy(dst[a:a+part], src[b:b+part])
+			kernel(dst, src, a, b, part, 1, 0, 0, how)
 			n += part
 			if at.Byte += part; at.Byte < bytes {
 				return n, false
@@ -297,7 +301,7 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode) 
 			count = 1
 		} else {
 			count = min(in.Count-index[inner], pieces, (limit-n)/bytes)
-			kernel(dst, src, a, b, bytes, count, dStride, oStride)
+			kernel(dst, src, a, b, bytes, count, dStride, oStride, how)
 			n += count * bytes
 		}
 		at.Piece += count
