@@ -20,6 +20,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
+	"github.com/kvferry/kvferry/transport/wire"
 )
 
 func asks() []*ask {
@@ -53,14 +54,14 @@ func TestAskOnTheWire(t *testing.T) {
 func faults() []error {
 	return []error{nil, transport.ErrNotGranted, transport.ErrDeadline, transport.ErrCanceled, transport.ErrPeerGone, transport.ErrNotSupported,
 		&transport.Unknown{Plan: geometry.Digest{1, 2}}, &transport.Mismatch{Field: "a", Asked: "b", Grants: "c"},
-		&transport.Stale{Group: 1, Rank: 2, Block: 3, Granted: 4, Found: 5}, &transport.Unregistered{Engine: "e", Rank: 3}, &PeerError{"text"}}
+		&transport.Stale{Group: 1, Rank: 2, Block: 3, Granted: 4, Found: 5}, &transport.Unregistered{Engine: "e", Rank: 3}, &wire.PeerError{Text: "text"}}
 }
 
 func TestErrorsOnTheWire(t *testing.T) {
 	for _, err := range faults() {
 		r := report{op: 9, err: err}
 		got, bad := decodeReport(frameEnd, r.encode())
-		if bad != nil || !reflect.DeepEqual(got.err, err) && err != nil && !errors.As(err, new(*PeerError)) {
+		if bad != nil || !reflect.DeepEqual(got.err, err) && err != nil && !errors.As(err, new(*wire.PeerError)) {
 			t.Errorf("%v: got %v, %v", err, got, bad)
 		}
 	}
@@ -94,9 +95,9 @@ func FuzzFrames(f *testing.F) {
 			if r, err = decodeReport(kind, body); err == nil {
 				var mismatch *transport.Mismatch
 				var gone *transport.Unregistered
-				var other *PeerError
+				var other *wire.PeerError
 				if errors.As(r.err, &mismatch) || errors.As(r.err, &gone) || errors.As(r.err, &other) {
-					// Texts are cut to a length when sent, and a PeerError gains
+					// Texts are cut to a length when sent, and a wire.PeerError gains
 					// its own words: only that it can be read back is said.
 					if _, err := decodeReport(kind, r.encode()); err != nil {
 						t.Fatal(err)

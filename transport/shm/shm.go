@@ -210,12 +210,12 @@ func decodeHello(kind uint8, body []byte) (v int, secret, token [16]byte, err er
 	if kind != frameHello {
 		return 0, secret, token, &FrameError{kind, "type", "want hello first"}
 	}
-	d := &decoder{kind: kind, b: body}
-	v = int(d.u8("version")) | int(d.u8("version"))<<8
-	copy(secret[:], d.take(16, "secret"))
-	copy(token[:], d.take(16, "token"))
-	if v != version { // a later hello may be longer
-		return v, secret, token, d.bad
+	d := read(kind, body)
+	v = int(d.U16("version"))
+	d.Raw(secret[:], "secret")
+	d.Raw(token[:], "token")
+	if least := 2 + len(secret) + len(token); v != version && len(body) >= least {
+		return v, secret, token, nil // a later hello may be longer
 	}
 	return v, secret, token, d.end()
 }
