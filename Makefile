@@ -18,6 +18,7 @@ static:
 
 test:
 	$(GO) test -timeout 20m ./...
+	@$(GO) test -v -run '^(TestRandomPairs|TestMutations|TestMatrix)$$' ./plan/proof ./transport/matrix | grep -E '_test.go:|^(ok|FAIL|---)'
 
 # The random suites run in their short form here: the race detector looks for
 # races, the plain run for wrong plans.
@@ -26,6 +27,7 @@ race:
 
 # Poison given-back blocks and check internal invariants.
 invariants:
+	$(GO) test -short -tags purego ./memory/move
 	$(GO) test -short -tags invariants -timeout 20m ./memory/... ./transport/... ./runtime/...
 
 lint:

@@ -179,7 +179,7 @@ type Budget struct {
 }
 
 // DefaultBudget is generous: the 80-layer reference pair needs 640 runs.
-var DefaultBudget = Budget{Runs: 1 << 18, Pieces: 1 << 16, Bytes: 64 << 20}
+func DefaultBudget() Budget { return Budget{Runs: 1 << 18, Pieces: 1 << 16, Bytes: 64 << 20} }
 
 // TooLarge is a plan over its budget.
 type TooLarge struct {

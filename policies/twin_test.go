@@ -130,7 +130,7 @@ func TestRemapIsTheTwinsAndProved(t *testing.T) {
 		if want := matchHeads(pair); !reflect.DeepEqual(answer.Alternatives[0], want) {
 			t.Fatalf("seed %d: answer\n%v\nwant\n%v", seed, answer.Alternatives[0], want)
 		}
-		pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget)
+		pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget())
 		if err != nil {
 			var half *build.Unaligned
 			if !asUnaligned(err, &half) {

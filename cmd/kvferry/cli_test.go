@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/plan"
 )
 

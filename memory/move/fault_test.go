@@ -18,7 +18,7 @@ func TestFaultIsAnError(t *testing.T) {
 	const size = 1 << 16
 	fd, err := unix.MemfdCreate("shrinks", unix.MFD_CLOEXEC)
 	if err != nil {
-		t.Skip("no memfd:", err)
+		t.Fatal("no memfd:", err)
 	}
 	f := os.NewFile(uintptr(fd), "shrinks")
 	defer f.Close()

@@ -79,7 +79,7 @@ func everything(p *plan.Pair) []plan.Assignment {
 
 func built(t testing.TB, p *plan.Pair, windows ...build.Window) *plan.Plan {
 	t.Helper()
-	pl, err := build.Build(p, everything(p), windows, plan.DefaultBudget)
+	pl, err := build.Build(p, everything(p), windows, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestReferenceRuns(t *testing.T) {
 			p := reference(t, s, d)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			pl, err := build.Build(p, everything(p), nil, plan.DefaultBudget)
+			pl, err := build.Build(p, everything(p), nil, plan.DefaultBudget())
 			runtime.ReadMemStats(&after)
 			if err != nil {
 				t.Fatal(err)
@@ -264,7 +264,7 @@ func TestSplitAssignments(t *testing.T) {
 				plan.Assignment{Components: mask, Layers: plan.Range{From: layer, To: layer + 1}, Heads: plan.Range{From: 0, To: 2}})
 		}
 	}
-	pl, err := build.Build(p, as, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, as, nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,12 +281,12 @@ func TestSplitAssignments(t *testing.T) {
 func TestBoxesAreIntersected(t *testing.T) {
 	p := pair(t, 2, kv8, half{"{tp: 2, pp: 2}", 16, "hnd"}, half{"{tp: 4}", 16, "hnd"})
 	a := plan.Assignment{Components: 3, Destination: 3, Source: 0, Layers: plan.Range{From: 0, To: 2}, Heads: plan.Range{From: 0, To: 8}}
-	pl, err := build.Build(p, []plan.Assignment{a}, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, []plan.Assignment{a}, nil, plan.DefaultBudget())
 	if err != nil || len(pl.Runs) != 0 || len(pl.Edges) != 0 {
 		t.Errorf("%v, %+v", err, pl)
 	}
 	a.Source = 3 // stage 1, heads 4 to 7
-	pl, err = build.Build(p, []plan.Assignment{a}, nil, plan.DefaultBudget)
+	pl, err = build.Build(p, []plan.Assignment{a}, nil, plan.DefaultBudget())
 	if err != nil || len(pl.Runs) != 1 || pl.Runs[0].Layer != 1 || pl.Runs[0].SourceOffset != 2*16*512 {
 		t.Errorf("%v, %s", err, pl.Text(p))
 	}
@@ -330,7 +330,7 @@ func TestRefused(t *testing.T) {
 		{name: "loops", p: deep, a: with(whole, func(a *plan.Assignment) { a.Heads.To = 16 }), want: "build: component k (bf16) layer 0 from source rank 0 to destination rank 0: 9 nested loops needed, at most 8 are possible"},
 	} {
 		if c.budget == (plan.Budget{}) {
-			c.budget = plan.DefaultBudget
+			c.budget = plan.DefaultBudget()
 		}
 		if err := c.p.Validate(); err != nil {
 			t.Fatal(err)
@@ -422,7 +422,7 @@ func TestHostilePairsAreRefusedEarly(t *testing.T) {
 		as := c.as(p)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := build.Build(p, as, nil, plan.DefaultBudget)
+		_, err := build.Build(p, as, nil, plan.DefaultBudget())
 		runtime.ReadMemStats(&after)
 		var large *plan.TooLarge
 		if !errors.As(err, &large) {
@@ -452,7 +452,7 @@ func TestCoprimeTiles(t *testing.T) {
 func TestManyIdleAssignments(t *testing.T) {
 	p := pair(t, 64, "{name: k, heads: 4096, dim: 1, dtype: bf16}", half{"{tp: 2}", 16, "[block, head, token, dim]"}, half{"{tp: 2}", 16, "[block, head, token, dim]"})
 	as := slices.Repeat([]plan.Assignment{{Components: 1, Source: 1, Layers: plan.Range{From: 0, To: 64}, Heads: plan.Range{From: 0, To: 4096}}}, plan.MaxAssignments)
-	if pl, err := build.Build(p, as, nil, plan.DefaultBudget); err != nil || len(pl.Runs) != 0 {
+	if pl, err := build.Build(p, as, nil, plan.DefaultBudget()); err != nil || len(pl.Runs) != 0 {
 		t.Errorf("%d runs, %v", len(pl.Runs), err)
 	}
 }
@@ -460,7 +460,7 @@ func TestManyIdleAssignments(t *testing.T) {
 func TestCost(t *testing.T) {
 	cost := func(p *plan.Pair) build.Cost {
 		t.Helper()
-		c, err := build.CostOf(p, plan.DefaultBudget)
+		c, err := build.CostOf(p, plan.DefaultBudget())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -503,7 +503,7 @@ func BenchmarkBuild70B(b *testing.B) {
 			as := everything(p)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := build.Build(p, as, nil, plan.DefaultBudget); err != nil {
+				if _, err := build.Build(p, as, nil, plan.DefaultBudget()); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -45,7 +45,7 @@ func offset(ds []layout.Digit, x int64) (bits int64) {
 	return bits
 }
 
-func newBuilder() *builder { return &builder{budget: plan.DefaultBudget} }
+func newBuilder() *builder { return &builder{budget: plan.DefaultBudget()} }
 
 // Whatever the tiling, start and step, the fragments hold every coordinate's
 // pair of offsets, each once.

@@ -60,7 +60,7 @@ func heads(p *plan.Pair) []plan.Assignment {
 
 func built(t testing.TB, p *plan.Pair) *plan.Plan {
 	t.Helper()
-	pl, err := build.Build(p, heads(p), nil, plan.DefaultBudget)
+	pl, err := build.Build(p, heads(p), nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestBudget(t *testing.T) {
 		m.Rand = rand.New(rand.NewPCG(m.Uint64(), 1))
 		m.Has = map[sample.Feature]bool{}
 		p := m.Pair()
-		pl, err := build.Build(p, m.Assign(p), nil, plan.DefaultBudget)
+		pl, err := build.Build(p, m.Assign(p), nil, plan.DefaultBudget())
 		if err != nil || p.Source.Shard.Heads == nil {
 			continue
 		}

@@ -44,7 +44,7 @@ func draw(seed uint64) (*sample.Maker, *plan.Pair, *plan.Plan, error) {
 	m := sample.New(seed)
 	p := m.Pair()
 	as := m.Assign(p)
-	pl, err := build.Build(p, as, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, as, nil, plan.DefaultBudget())
 	if err != nil {
 		return m, p, nil, err
 	}
@@ -57,7 +57,7 @@ func draw(seed uint64) (*sample.Maker, *plan.Pair, *plan.Plan, error) {
 				m.Has[sample.Windowed] = true
 			}
 		}
-		pl, err = build.Build(p, as, windows, plan.DefaultBudget)
+		pl, err = build.Build(p, as, windows, plan.DefaultBudget())
 	}
 	return m, p, pl, err
 }
@@ -101,7 +101,7 @@ func TestRandomPairs(t *testing.T) {
 		mu.Unlock()
 	})
 	var line []string
-	for _, f := range sample.Features {
+	for _, f := range sample.Features() {
 		line = append(line, fmt.Sprintf("%s %d", f, count[f]))
 		if want := 500 * n / 24000; count[f] < want {
 			t.Errorf("%s: %d pairs, want %d", f, count[f], want)

@@ -34,7 +34,9 @@ const (
 )
 
 // Features are all of them.
-var Features = []Feature{DCP, Replica, UnevenPP, NonDividingTP, NonDividingBlock, Tiled, Branched, Padded, MLA, Windowed, Grouped}
+func Features() []Feature {
+	return []Feature{DCP, Replica, UnevenPP, NonDividingTP, NonDividingBlock, Tiled, Branched, Padded, MLA, Windowed, Grouped}
+}
 
 // Maker draws pairs. It is deterministic in its seed.
 type Maker struct {

@@ -90,7 +90,7 @@ func assign(p *plan.Pair, skip int) []plan.Assignment {
 
 func stamper(t testing.TB, p *plan.Pair, skip int) *stamp.Stamper {
 	t.Helper()
-	pl, err := build.Build(p, assign(p, skip), nil, plan.DefaultBudget)
+	pl, err := build.Build(p, assign(p, skip), nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}

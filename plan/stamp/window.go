@@ -122,7 +122,7 @@ func (s *Stamper) fill(e *entry) {
 		windows[e.key.group] = build.Window{From: e.key.from, To: e.key.to}
 		const overhead = 512
 		bytes := overhead
-		pl, err := build.Build(pair, whole.Assignments, windows, plan.DefaultBudget)
+		pl, err := build.Build(pair, whole.Assignments, windows, plan.DefaultBudget())
 		if err == nil {
 			var proven proof.Proven
 			if proven, err = proof.Check(pair, pl); err == nil {

@@ -30,7 +30,7 @@ func narrow(t *testing.T, blocks ...int) *Stamper {
 		as = append(as, plan.Assignment{Group: g, Components: 1, Layers: plan.Range{From: 0, To: len(blocks)}, Heads: plan.Range{From: 0, To: 1}})
 	}
 	p := &plan.Pair{Source: side, Destination: side}
-	pl, err := build.Build(p, as, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, as, nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}

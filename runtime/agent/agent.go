@@ -67,7 +67,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, bad("policy match is %d, want reported or required", cfg.PolicyMatch)
 	}
 	if cfg.Budget == (plan.Budget{}) {
-		cfg.Budget = plan.DefaultBudget
+		cfg.Budget = plan.DefaultBudget()
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = systemClock{}

@@ -56,7 +56,7 @@ type Config struct {
 	// PolicyMatch says what unequal policy digests lead to.
 	PolicyMatch PolicyMatch
 
-	Budget   plan.Budget // of one plan; zero: plan.DefaultBudget
+	Budget   plan.Budget // of one plan; zero: plan.DefaultBudget()
 	Timeouts Timeouts
 	Clock    Clock          // nil: the machine's clock
 	Log      zerolog.Logger // the zero value writes nothing

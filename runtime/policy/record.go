@@ -50,7 +50,7 @@ func (q Question) Input() (*abi.SelectLayoutIn, error) {
 				if err := pair.Validate(); err != nil {
 					return nil, fmt.Errorf("compare candidate %s with %s of engine %s: %w", c.Name, theirs.Name, peer.Name, err)
 				}
-				cost, err := build.CostOf(pair, plan.DefaultBudget)
+				cost, err := build.CostOf(pair, plan.DefaultBudget())
 				if err != nil {
 					continue // a pair of layouts that cannot be planned has no cost; others may
 				}

@@ -52,7 +52,7 @@ func (s state) String() string {
 // Preconditions: local describes a valid engine.
 func NewMachine(local *Hello, dials bool, budget plan.Budget) *Machine {
 	if budget == (plan.Budget{}) {
-		budget = plan.DefaultBudget
+		budget = plan.DefaultBudget()
 	}
 	return &Machine{local: local, dials: dials, budget: budget}
 }

@@ -29,7 +29,7 @@ destination: {engine: d, shard: {tp: 1}, block: 4, blocks: 8, layout: {order: [b
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, err := build.Build(p, []plan.Assignment{{Components: 1, Layers: layers(0, 4), Heads: plan.Range{From: 0, To: 2}}}, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, []plan.Assignment{{Components: 1, Layers: layers(0, 4), Heads: plan.Range{From: 0, To: 2}}}, nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func Serve(p transport.Provider, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget())
 	if err != nil {
 		return err
 	}

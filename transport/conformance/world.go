@@ -177,7 +177,7 @@ func (c pairCase) prove(t testing.TB) (*plan.Pair, proof.Proven) {
 	if err != nil {
 		t.Fatalf("case %s: %+v", c.name, err)
 	}
-	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatalf("case %s: build: %+v", c.name, err)
 	}

@@ -58,7 +58,7 @@ func prove(p *policy.Policy, pair *plan.Pair) (proof.Proven, error) {
 	if err != nil {
 		return proof.Proven{}, fmt.Errorf("remap: %w", err)
 	}
-	pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget())
 	if err != nil {
 		return proof.Proven{}, fmt.Errorf("build: %w", err)
 	}
@@ -264,7 +264,7 @@ func TestRandomPairs(t *testing.T) {
 	if moved < n {
 		t.Errorf("%d pairs were moved, want at least %d", moved, n)
 	}
-	for _, f := range sample.Features {
+	for _, f := range sample.Features() {
 		if f == sample.Windowed { // every request of ours is one
 			continue
 		}

@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pl, err := build.Build(p, []plan.Assignment{{Components: 3, Layers: plan.Range{To: 4}, Heads: plan.Range{To: 4}}}, nil, plan.DefaultBudget)
+	pl, err := build.Build(p, []plan.Assignment{{Components: 3, Layers: plan.Range{To: 4}, Heads: plan.Range{To: 4}}}, nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
