@@ -139,7 +139,7 @@ func (a *app) open(ctx context.Context, pol *chooser, name, source, destination 
 	if err != nil {
 		return nil, err
 	}
-	pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget())
 	if err != nil {
 		return nil, err
 	}

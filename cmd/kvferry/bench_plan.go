@@ -101,7 +101,7 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget())
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 		if err != nil {
 			return err
 		}
-		pl, err := build.Build(p, assignments, nil, plan.DefaultBudget)
+		pl, err := build.Build(p, assignments, nil, plan.DefaultBudget())
 		if err != nil {
 			return err
 		}
@@ -175,10 +175,10 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 	}
 	t, err := a.interleave(ctx, flags.rounds,
 		variant{"contiguous copy", 1, contiguous.run},
-		variant{"build", 1, func() error { _, err := build.Build(pair, assignments, nil, plan.DefaultBudget); return err }},
+		variant{"build", 1, func() error { _, err := build.Build(pair, assignments, nil, plan.DefaultBudget()); return err }},
 		variant{"prove", 1, func() error { _, err := proof.Check(pair, pl); return err }},
 		variant{"build and prove", 1, func() error {
-			pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget)
+			pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget())
 			if err != nil {
 				return err
 			}

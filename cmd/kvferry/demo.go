@@ -22,6 +22,9 @@ func demoCommand(a *app) *cobra.Command {
 			"must equal those of an unsplit run.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.ReplaySeed {
+				c = demo.SeedCase(c)
+			}
 			for _, s := range []struct {
 				flag, text string
 				side       *demo.SideConfig

@@ -104,7 +104,7 @@ func (c *chooser) plan(ctx context.Context, pair *plan.Pair) (proof.Proven, stri
 	}
 	var first error
 	for _, assignments := range answer.Alternatives {
-		pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget)
+		pl, err := build.Build(pair, assignments, nil, plan.DefaultBudget())
 		if err == nil {
 			var proven proof.Proven
 			if proven, err = proof.Check(pair, pl); err == nil {

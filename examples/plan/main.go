@@ -85,7 +85,7 @@ func run(ctx context.Context) error {
 	}
 
 	// The plan is computed from that, and proved before anything may use it.
-	pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget)
+	pl, err := build.Build(pair, answer.Alternatives[0], nil, plan.DefaultBudget())
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func run(ctx context.Context) error {
 	for d := range 4 {
 		answer = append(answer, plan.Assignment{Components: 0b11, Destination: d, Source: d / 2, Layers: plan.Range{From: 0, To: 1}, Heads: plan.Range{From: 2 * d, To: 2*d + 2}})
 	}
-	copies, err := build.Build(assumed, answer, nil, plan.DefaultBudget)
+	copies, err := build.Build(assumed, answer, nil, plan.DefaultBudget())
 	if err != nil {
 		return err
 	}

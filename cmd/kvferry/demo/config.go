@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/kv/shard"
 )
@@ -109,6 +110,9 @@ func (s *SideConfig) Set(flag, text string) error {
 					return &UsageError{flag, text, fmt.Sprintf("no layout preset is called %q (kvferry plan presets lists them)", name)}
 				}
 				if k == "layout" {
+					if v != name {
+						return &UsageError{flag, text, fmt.Sprintf("layout tells one layout, %q is several: offer them with can=", v)}
+					}
 					s.Layout, s.Can = name, []string{name}
 				} else if !slices.Contains(s.Can, name) {
 					s.Can = append(s.Can, name)
@@ -126,6 +130,9 @@ func (s *SideConfig) Set(flag, text string) error {
 
 // Validate refuses what no engine could be, before a process is started.
 func (c Config) Validate(m geometry.Model) error {
+	if c.ReplaySeed {
+		return c.validateSeed()
+	}
 	pick := func(flag, v string, known ...string) error {
 		if !slices.Contains(known, v) {
 			return &UsageError{flag, v, "want one of " + strings.Join(known, ", ")}
@@ -138,16 +145,7 @@ func (c Config) Validate(m geometry.Model) error {
 	if err := pick("mode", c.Mode, "pull", "push", "layers", "chunks"); err != nil {
 		return err
 	}
-	number := func(flag string, v, low, high int) error {
-		if v < low || v > high {
-			return &UsageError{flag, strconv.Itoa(v), fmt.Sprintf("want %d to %d", low, high)}
-		}
-		return nil
-	}
-	if err := number("requests", c.Requests, 1, 64); err != nil {
-		return err
-	}
-	if err := number("tokens", c.Tokens, 2, 512); err != nil {
+	if err := c.counts(); err != nil {
 		return err
 	}
 	if c.Unchecked && !c.ReplaySeed {
@@ -157,15 +155,78 @@ func (c Config) Validate(m geometry.Model) error {
 		flag string
 		side SideConfig
 	}{{"source", c.Source}, {"destination", c.Destination}} {
-		spec, err := s.side.Shard(m)
-		if err == nil {
-			err = spec.Validate(m)
-		}
-		if err != nil {
+		if err := c.fits(s.side, m); err != nil {
 			return &UsageError{s.flag, s.side.String(), err.Error()}
 		}
 	}
 	return nil
+}
+
+// counts refuses too few or too many requests or tokens.
+func (c Config) counts() error {
+	for _, n := range []struct {
+		flag        string
+		v, low, top int
+	}{{"requests", c.Requests, 1, 64}, {"tokens", c.Tokens, 2, 512}} {
+		if n.v < n.low || n.v > n.top {
+			return &UsageError{n.flag, strconv.Itoa(n.v), fmt.Sprintf("want %d to %d", n.low, n.top)}
+		}
+	}
+	return nil
+}
+
+// Limits of an engine of the demo.
+const (
+	maxRanks = 512
+	maxCache = 4 << 30 // bytes, of all ranks
+)
+
+// fits refuses a side that model m cannot be held by: its shard, any of its
+// layouts, and what its cache takes.
+func (c Config) fits(s SideConfig, m geometry.Model) error {
+	sh, err := s.Shard(m)
+	if err != nil {
+		return err
+	}
+	if err := sh.Validate(m); err != nil {
+		return err
+	}
+	if n := sh.Ranks(); n > maxRanks {
+		return fmt.Errorf("tp %d, pp %d and dcp %d are %d ranks, an engine of the demo has at most %d", s.TP, s.PP, s.DCP, n, maxRanks)
+	}
+	g := m.Groups[0]
+	bytes := int64(0)
+	for r := range sh.Ranks() {
+		part := sh.Part(g, r)
+		for _, component := range g.Components {
+			bytes += int64(len(part.Layers)*len(part.Heads)) * component.RowBits() / 8 * int64(s.Block) * int64(c.blocks(s))
+		}
+	}
+	if bytes > maxCache {
+		return fmt.Errorf("%d blocks of %d tokens take %d bytes on %d ranks, an engine of the demo has at most %d", c.blocks(s), s.Block, bytes, sh.Ranks(), int64(maxCache))
+	}
+	for _, name := range s.Can {
+		spec, ok := preset.Lookup(name)
+		if !ok {
+			return fmt.Errorf("no layout preset is called %q", name)
+		}
+		part := sh.Part(g, 0)
+		if _, err := spec.Resolve(layout.Extent{Layers: part.Layers, Blocks: c.blocks(s), Tokens: s.Block, Heads: len(part.Heads), Components: g.Components}); err != nil {
+			return fmt.Errorf("layout %s does not fit: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// blocks is the size of a side's pools: every request and the control at once,
+// and some that stay untouched.
+func (c Config) blocks(s SideConfig) int {
+	longest := 0
+	for i := range c.Requests {
+		longest = max(longest, promptTokens(i, c.Source.Block, c.Destination.Block))
+	}
+	entry := s.Block * s.DCP
+	return (c.Requests + 2) * ((longest + max(c.Tokens, controlTokens) + entry - 1) / entry)
 }
 
 // Shard is the side's shard of model m.

@@ -27,10 +27,11 @@ import (
 // chunkTokens is the prefill chunk of mode "chunks".
 const chunkTokens = 24
 
-// Times within which an engine's work has to be done; far above what it takes.
+// lease and deadline of a request's transfer, far above what it takes: the
+// largest run computes many long prompts at once.
 const (
-	lease    = time.Minute
-	deadline = time.Minute
+	lease    = 5 * time.Minute
+	deadline = 5 * time.Minute
 )
 
 // engine is one side of the demo: a model, its cache on all ranks of the
@@ -105,8 +106,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, fol
 }
 
 func (e *engine) do(ctx context.Context, o *order, open func(name, folder string) (transport.Provider, error)) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*deadline)
-	defer cancel()
 	if o.Kind != orderStart && e.engine == nil {
 		return reply{}, fmt.Errorf("demo: order %s before start", o.Kind)
 	}
@@ -158,8 +157,8 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if e.shard, err = e.start.Side.Shard(m); err != nil {
 		return reply{}, err
 	}
-	if e.policy, err = policy.Open(ctx, e.start.Policy, policy.Options{Unmetered: e.start.Unmetered}); err != nil {
-		return reply{}, err
+	if e.policy, err = policy.Open(ctx, e.start.Module, policy.Options{Unmetered: e.start.Unmetered}); err != nil {
+		return reply{}, fmt.Errorf("policy %s: %w", e.start.Policy, err)
 	}
 	e.close = append(e.close, e.policy.Close)
 
@@ -202,7 +201,7 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{Process: os.Getpid(), Address: e.agent.Address(), Layout: chosen.name, Reason: chosen.reason, Policy: e.usage()}, nil
+	return reply{Address: e.agent.Address(), Layout: chosen.name, Reason: chosen.reason, Policy: e.usage()}, nil
 }
 
 // usage is the policy with its number of calls so far.
@@ -267,9 +266,9 @@ func (e *engine) connected(p *agent.Peer) (reply, error) {
 	if e.stamper, err = stamp.New(p.Proven()); err != nil {
 		return reply{}, err
 	}
-	as, reason := p.Assignments()
+	_, reason := p.Assignments()
 	return reply{Policy: e.usage(), Plan: &planned{
-		Assignments: as, Reason: reason, Provider: p.Provider(),
+		Reason: reason, Provider: p.Provider(),
 		Runs: len(p.Proven().Plan().Runs), Digest: p.Proven().Digest().String(),
 		Picture:  picture.Grid(p.Pair(), p.Proven().Plan(), picture.Options{}),
 		Coloured: picture.Grid(p.Pair(), p.Proven().Plan(), picture.Options{Colour: true}),

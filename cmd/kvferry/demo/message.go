@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
-	"github.com/kvferry/kvferry/plan"
 )
 
 // The router (the parent process) and the two engines exchange one JSON object
@@ -54,7 +53,8 @@ type start struct {
 	Peer      SideConfig `json:"peer"`
 	Transport string     `json:"transport"`
 	Mode      string     `json:"mode"`
-	Policy    []byte     `json:"policy"` // the module
+	Policy    string     `json:"policy"` // what it was asked for as
+	Module    []byte     `json:"module"`
 	Unmetered bool       `json:"unmetered"`
 	Lie       bool       `json:"lie"`
 	Blocks    int        `json:"blocks"` // of each rank's pool
@@ -67,7 +67,6 @@ type reply struct {
 	State string           `json:"state"` // "done", "offered" or "failed"
 	Error *refusal.Refusal `json:"error,omitempty"`
 
-	Process int     `json:"process,omitempty"`
 	Address string  `json:"address,omitempty"`
 	Layout  string  `json:"layout,omitempty"` // the layout chosen or told
 	Reason  string  `json:"reason,omitempty"`
@@ -84,13 +83,12 @@ type reply struct {
 
 // planned is what the handshake led to.
 type planned struct {
-	Assignments []plan.Assignment `json:"assignments"`
-	Reason      string            `json:"reason"`
-	Runs        int               `json:"runs"`
-	Digest      string            `json:"digest"`
-	Picture     string            `json:"picture"`  // plain text
-	Coloured    string            `json:"coloured"` // the same with ANSI colours
-	Provider    string            `json:"provider"`
+	Reason   string `json:"reason"`
+	Runs     int    `json:"runs"`
+	Digest   string `json:"digest"`
+	Picture  string `json:"picture"`  // plain text
+	Coloured string `json:"coloured"` // the same with ANSI colours
+	Provider string `json:"provider"`
 }
 
 // moved is what a transfer moved, as the side that drove it saw it.
@@ -108,7 +106,8 @@ type Policy struct {
 	Calls  int64  `json:"calls"`
 }
 
-const maxLine = 4 << 20
+// maxLine bounds a line: the longest carries a policy module.
+const maxLine = 64 << 20
 
 // lines reads and writes one JSON object a line. Writes are safe for
 // concurrent use, reads are not.

@@ -7,12 +7,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/transport"
 )
 
@@ -81,7 +84,7 @@ var ErrControl = errors.New("demo: the control request with a cleared cache gave
 // came, also with an error.
 //
 // Errors: *UsageError; refusals of policy, layout, session or transfer as a
-// *refusal.Refusal; *WrongTokens; ErrControl.
+// *refusal.Refusal; *EngineGone; *WrongTokens; ErrControl.
 func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step func(string, ...any)) (*Result, error) {
 	if step == nil {
 		step = func(string, ...any) {}
@@ -97,20 +100,78 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("", "kvferry-demo-")
+	folder, err := socketFolder()
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for sockets: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	running, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
 	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Requests: []RequestResult{}, Control: Control{Equal: true}}}
-	if err := r.launch(ctx, program, stderr); err != nil {
+	if err := r.launch(running, program, stderr); err != nil {
 		return r.result, err
 	}
-	err = r.run(ctx, module, folder)
-	return r.result, errors.Join(err, r.stop(err == nil))
+	if err = r.run(running, module, folder); err == nil {
+		return r.result, r.stop(true)
+	}
+	var gone *child
+	if running.Err() == nil {
+		gone = r.gone()
+	}
+	stopped := r.stop(false)
+	if gone != nil {
+		// Whatever the other engine said is a consequence.
+		return r.result, &EngineGone{Engine: gone.name, Err: errors.Join(gone.broken, gone.wait())}
+	}
+	return r.result, errors.Join(err, stopped)
+}
+
+// socketFolder makes a private folder for the agents' sockets. A socket's path
+// has at most 107 bytes, whatever the folder for temporary files is called.
+func socketFolder() (string, error) {
+	parent := os.TempDir()
+	if len(parent) > 60 {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, "kvferry-demo-")
+}
+
+// patience is how long a run may take, far above what the largest needs.
+const patience = 15 * time.Minute
+
+// EngineGone is an engine that ended before it was told to, or badly.
+type EngineGone struct {
+	Engine string
+	Err    error // how it ended; nil: in order
+}
+
+func (e *EngineGone) Error() string {
+	s := "engine " + e.Engine + " ended before it was told to"
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the error as scripts read it.
+func (e *EngineGone) Unwrap() error {
+	return &refusal.Refusal{Kind: "engine", Fault: string(blame.Local), Message: e.Error()}
+}
+
+// gone is the engine that has ended, nil where both run on. What an engine that
+// dies leaves behind is seen in no particular order, so it waits a moment.
+func (r *router) gone() *child {
+	moment := time.NewTimer(300 * time.Millisecond)
+	defer moment.Stop()
+	select {
+	case <-r.source.gone:
+		return r.source
+	case <-r.destination.gone:
+		return r.destination
+	case <-moment.C:
+		return nil
+	}
 }
 
 type router struct {
@@ -123,16 +184,18 @@ type router struct {
 
 // child is an engine, in a process of its own or (loop) as a goroutine.
 type child struct {
-	name  string
-	lines *lines
-	input io.Closer
-	wait  func() error
-	kill  func()
+	name    string
+	process int
+	lines   *lines
+	input   io.Closer
+	wait    func() error // more than once gives the same
+	kill    func()
 
 	mu      sync.Mutex
 	next    int
 	waiting map[int]chan reply
 	gone    chan struct{} // closed when the output ended
+	broken  error         // why, where the output was not understood
 }
 
 // launch starts both engines.
@@ -141,15 +204,16 @@ func (r *router) launch(ctx context.Context, program []string, stderr io.Writer)
 		opens := loopProviders()
 		r.source = goroutineChild(ctx, "prefill", opens[0])
 		r.destination = goroutineChild(ctx, "decode", opens[1])
-		return nil
+	} else {
+		var err error
+		if r.source, err = processChild(ctx, "prefill", program, stderr); err != nil {
+			return err
+		}
+		if r.destination, err = processChild(ctx, "decode", program, stderr); err != nil {
+			return errors.Join(err, r.source.stop(false))
+		}
 	}
-	var err error
-	if r.source, err = processChild(ctx, "prefill", program, stderr); err != nil {
-		return err
-	}
-	if r.destination, err = processChild(ctx, "decode", program, stderr); err != nil {
-		return errors.Join(err, r.source.stop(false))
-	}
+	r.result.Processes = []int{r.source.process, r.destination.process}
 	return nil
 }
 
@@ -169,10 +233,11 @@ func processChild(ctx context.Context, name string, program []string, stderr io.
 		return nil, fmt.Errorf("start engine %s: %w", name, err)
 	}
 	c := newChild(name, newLines(out, in), in)
-	c.wait = func() error {
+	c.process = cmd.Process.Pid
+	c.wait = sync.OnceValue(func() error {
 		<-c.gone // Wait closes the pipe that the reader reads
 		return cmd.Wait()
-	}
+	})
 	c.kill = func() { _ = cmd.Process.Kill() }
 	return c, nil
 }
@@ -189,11 +254,12 @@ func goroutineChild(ctx context.Context, name string, open func(string, string) 
 		outW.Close()
 		done <- err
 	}()
-	c.wait = func() error {
+	c.process = os.Getpid()
+	c.wait = sync.OnceValue(func() error {
 		err := <-done
 		cancel()
 		return err
-	}
+	})
 	c.kill = cancel
 	return c
 }
@@ -204,7 +270,10 @@ func newChild(name string, l *lines, input io.Closer) *child {
 		defer close(c.gone)
 		for {
 			var r reply
-			if l.read(&r) != nil {
+			if err := l.read(&r); err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+					c.broken = err
+				}
 				return
 			}
 			c.mu.Lock()
@@ -228,7 +297,7 @@ func (c *child) stop(orderly bool) error {
 	defer timer.Stop()
 	err := c.wait()
 	if err != nil && orderly {
-		return fmt.Errorf("stop engine %s: %w", c.name, err)
+		return &EngineGone{c.name, err}
 	}
 	return nil
 }
@@ -283,18 +352,26 @@ func (c *child) ask(ctx context.Context, o order) (reply, error) {
 	return next()
 }
 
-// both runs f and g at once and joins their errors.
-func both(f, g func() error) error {
-	var a, b error
+// all runs the functions at once. The first that fails ends the others, whose
+// errors are then a consequence, and its error is returned.
+func all(ctx context.Context, run ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var w sync.WaitGroup
-	w.Go(func() { a = f() })
-	b = g()
-	w.Wait()
-	if a != nil {
-		return a // what the other said is most often a consequence
+	for _, f := range run {
+		w.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	return b
+	w.Wait()
+	return context.Cause(ctx)
 }
+
+// controlTokens is how many tokens the control request generates at least: of
+// few, the same ones could come out of a cleared cache by chance.
+const controlTokens = 16
 
 // promptTokens are the lengths of the requests' prompts: different, and ending
 // inside a block on both sides.
@@ -312,33 +389,33 @@ func promptTokens(request, sourceBlock, destinationBlock int) int {
 func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	c := r.config
 	prompts := make([][]int, c.Requests+1) // the last one is the control: request 0 again
-	longest := 0
 	for i := range c.Requests {
 		prompts[i] = r.model.Prompt(i, promptTokens(i, c.Source.Block, c.Destination.Block))
-		longest = max(longest, len(prompts[i]))
 	}
 	prompts[c.Requests] = prompts[0]
 
 	r.step("two engines choose their layouts")
 	begin := func(role string, side, peer SideConfig, lie bool) order {
-		entry := side.Block * side.DCP
-		need := (longest + c.Tokens + entry - 1) / entry
 		return order{Kind: orderStart, Start: &start{
 			Role: role, Heads: c.Heads, Seed: c.Seed, Side: side, Peer: peer, Transport: c.Transport, Mode: c.Mode,
-			Policy: module, Unmetered: c.Unmetered, Lie: lie, Folder: folder,
-			Blocks: need*(c.Requests+1) + need, // every request at once, and some that stay untouched
+			Policy: c.Policy, Module: module, Unmetered: c.Unmetered, Lie: lie, Folder: folder, Blocks: c.blocks(side),
 		}}
 	}
-	var s, d reply
-	err := both(
-		func() (err error) {
-			s, err = r.source.ask(ctx, begin("source", c.Source, c.Destination, c.LieLayout))
-			return err
-		},
-		func() (err error) {
-			d, err = r.destination.ask(ctx, begin("destination", c.Destination, c.Source, false))
-			return err
-		})
+	// Neither waits for the other here, so both are heard, and of two refusals
+	// the source's is told.
+	chosen := [2]func() (reply, error){}
+	var err error
+	if chosen[0], err = r.source.call(ctx, begin("source", c.Source, c.Destination, c.LieLayout)); err != nil {
+		return err
+	}
+	if chosen[1], err = r.destination.call(ctx, begin("destination", c.Destination, c.Source, false)); err != nil {
+		return err
+	}
+	s, err := chosen[0]()
+	d, other := chosen[1]()
+	if err == nil {
+		err = other
+	}
 	r.result.Layouts = Layouts{s.Layout, d.Layout, s.Reason, d.Reason}
 	if s.Policy != nil {
 		r.result.Policy = *s.Policy
@@ -346,7 +423,6 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	if err != nil {
 		return err
 	}
-	r.result.Processes = []int{s.Process, d.Process}
 
 	r.step("the engines shake hands")
 	dialler, listener, address := r.destination, r.source, s.Address
@@ -354,12 +430,12 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		dialler, listener, address = r.source, r.destination, d.Address
 	}
 	var dialled, accepted reply
-	err = both(
-		func() (err error) {
+	err = all(ctx,
+		func(ctx context.Context) (err error) {
 			dialled, err = dialler.ask(ctx, order{Kind: orderConnect, Address: address})
 			return err
 		},
-		func() (err error) {
+		func(ctx context.Context) (err error) {
 			accepted, err = listener.ask(ctx, order{Kind: orderAccept})
 			return err
 		})
@@ -369,21 +445,34 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	r.result.Plan = PlanResult{Digest: dialled.Plan.Digest, Runs: dialled.Plan.Runs, Reason: dialled.Plan.Reason, Picture: dialled.Plan.Picture, Coloured: dialled.Plan.Coloured}
 	r.result.Policy.Calls = dialled.Policy.Calls + accepted.Policy.Calls
 
-	results := make([]RequestResult, len(prompts))
-	errs := make([]error, len(prompts))
-	var w sync.WaitGroup
 	r.step("%d requests move", len(prompts))
+	results := make([]RequestResult, len(prompts))
+	expected := make([][]int, len(prompts))
+	turn := make(chan struct{}, runtime.GOMAXPROCS(0)) // of the unsplit runs
+	var work []func(context.Context) error
 	for i, prompt := range prompts {
-		w.Go(func() { results[i], errs[i] = r.request(ctx, i, prompt, i == c.Requests) })
-	}
-	expected := make([][]int, c.Requests)
-	for i := range c.Requests {
-		if expected[i], err = unsplit(r.model, prompts[i], c.Tokens); err != nil {
-			errs = append(errs, err)
+		control := i == c.Requests
+		count := c.Tokens
+		if control {
+			count = max(count, controlTokens)
 		}
+		work = append(work,
+			func(ctx context.Context) (err error) {
+				results[i], err = r.request(ctx, i, prompt, count, control)
+				return err
+			},
+			func(ctx context.Context) (err error) {
+				select {
+				case turn <- struct{}{}:
+					defer func() { <-turn }()
+					expected[i], err = unsplit(r.model, prompt, count)
+					return err
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
 	}
-	w.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := all(ctx, work...); err != nil {
 		return err
 	}
 	var wrong []string
@@ -395,7 +484,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		}
 	}
 	r.result.Requests = results[:c.Requests]
-	r.result.Control.Equal = slices.Equal(expected[0], results[c.Requests].Tokens)
+	r.result.Control.Equal = slices.Equal(expected[c.Requests], results[c.Requests].Tokens)
 	if len(wrong) > 0 {
 		return &WrongTokens{wrong}
 	}
@@ -406,9 +495,9 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 }
 
 // request moves one request from prefill to decode, as a router does.
-func (r *router) request(ctx context.Context, id int, prompt []int, zero bool) (RequestResult, error) {
+func (r *router) request(ctx context.Context, id int, prompt []int, count int, zero bool) (RequestResult, error) {
 	out := RequestResult{ID: requestName(id), PromptTokens: len(prompt)}
-	n, count := int64(len(prompt)), r.config.Tokens
+	n := int64(len(prompt))
 	var taken reply
 	var source func() (reply, error)
 	var err error

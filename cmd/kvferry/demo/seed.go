@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -26,10 +27,29 @@ const (
 	seedPrompt = 64
 )
 
-var (
-	seedSource      = SideConfig{TP: 2, PP: 1, DCP: 1, Block: seedBlock, Layout: "nhd", Can: []string{"nhd"}}
-	seedDestination = SideConfig{TP: 4, PP: 1, DCP: 1, Block: seedBlock, Layout: "nhd", Can: []string{"nhd"}}
-)
+// SeedCase is c with the engines of the seed case.
+func SeedCase(c Config) Config {
+	c.Source = SideConfig{TP: 2, PP: 1, DCP: 1, Block: seedBlock, Layout: "nhd", Can: []string{"nhd"}}
+	c.Destination = SideConfig{TP: 4, PP: 1, DCP: 1, Block: seedBlock, Layout: "nhd", Can: []string{"nhd"}}
+	return c
+}
+
+// validateSeed refuses what would make it another case.
+func (c Config) validateSeed() error {
+	const fixed = "--replay-seed is one case: 8 heads, TP 2 to 4, both caches NHD in blocks of 16"
+	want := SeedCase(c)
+	switch {
+	case c.Heads != seedHeads:
+		return &UsageError{"heads", strconv.Itoa(c.Heads), fixed}
+	case c.Source.String() != want.Source.String():
+		return &UsageError{"source", c.Source.String(), fixed}
+	case c.Destination.String() != want.Destination.String():
+		return &UsageError{"destination", c.Destination.String(), fixed}
+	case c.LieLayout:
+		return &UsageError{"lie-layout", "true", fixed}
+	}
+	return c.counts()
+}
 
 // Seed is what a replay of the seed case showed.
 type Seed struct {
@@ -80,11 +100,12 @@ func (s SideConfig) side(engine, name string, m geometry.Model, blocks int) (pla
 
 // seedPair is the seed case's pair with both caches in the named layout.
 func seedPair(m geometry.Model, name string, blocks int) (*plan.Pair, error) {
-	s, err := seedSource.side(engineName("source"), name, m, blocks)
+	sides := SeedCase(Config{})
+	s, err := sides.Source.side(engineName("source"), name, m, blocks)
 	if err != nil {
 		return nil, err
 	}
-	d, err := seedDestination.side(engineName("destination"), name, m, blocks)
+	d, err := sides.Destination.side(engineName("destination"), name, m, blocks)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +121,9 @@ func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
 		return nil, err
 	}
 	m := model.Geometry()
+	if err := c.Validate(m); err != nil {
+		return nil, err
+	}
 	blocks := c.Requests * ((seedPrompt+c.Tokens)/seedBlock + 2)
 	truth, err := seedPair(m, "nhd", blocks)
 	if err != nil {
@@ -115,13 +139,13 @@ func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
 	}
 	p, err := policy.Open(ctx, module, policy.Options{Unmetered: c.Unmetered})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("policy %s: %w", c.Policy, err)
 	}
 	answer, err := p.Remap(ctx, assumed)
 	if err := errors.Join(err, p.Close()); err != nil {
 		return nil, err
 	}
-	copies, err := build.Build(assumed, answer.Alternatives[0], nil, plan.DefaultBudget)
+	copies, err := build.Build(assumed, answer.Alternatives[0], nil, plan.DefaultBudget())
 	if err != nil {
 		return nil, err
 	}

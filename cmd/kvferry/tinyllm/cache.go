@@ -28,7 +28,9 @@ type rankCache struct {
 	part    shard.Part
 	layout  *layout.Layout
 	regions [][]byte
-	dims    [][]int64 // byte offset of each dim, by map
+	// Byte offsets of each place along an axis, by map: an element's offset is
+	// the sum of its axes'. Kept, since attention asks for every row.
+	blocks, tokens, heads, dims [][]int64
 }
 
 // NewCache views regions ([rank][region], as each rank's layout names them) as
@@ -61,15 +63,10 @@ func NewCache(m geometry.Model, s shard.Spec, layouts []*layout.Layout, regions 
 			}
 		}
 		for _, digits := range l.Maps {
-			offsets := make([]int64, g.Components[0].Dim)
-			for d := range offsets {
-				for _, digit := range digits {
-					if digit.Axis == geometry.Dim {
-						offsets[d] += int64(d) % digit.Mod / digit.Div * digit.Stride / 8
-					}
-				}
-			}
-			rc.dims = append(rc.dims, offsets)
+			rc.blocks = append(rc.blocks, offsets(digits, geometry.Block, l.Extent.Blocks))
+			rc.tokens = append(rc.tokens, offsets(digits, geometry.Token, l.Extent.Tokens))
+			rc.heads = append(rc.heads, offsets(digits, geometry.Head, l.Extent.Heads))
+			rc.dims = append(rc.dims, offsets(digits, geometry.Dim, g.Components[0].Dim))
 		}
 		c.ranks = append(c.ranks, rc)
 		for li, layer := range part.Layers {
@@ -82,13 +79,27 @@ func NewCache(m geometry.Model, s shard.Spec, layouts []*layout.Layout, regions 
 	return c, nil
 }
 
+// offsets are the byte offsets of n places along one axis.
+func offsets(digits []layout.Digit, axis geometry.Axis, n int) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		for _, d := range digits {
+			if d.Axis == axis {
+				out[i] += int64(i) % d.Mod / d.Div * d.Stride / 8
+			}
+		}
+	}
+	return out
+}
+
 // row returns the region and the byte offset of dim 0 of a row, and the
 // offsets of its dims from there.
 func (c *Cache) row(table []uint32, component int, at holder, token int64) ([]byte, int64, []int64) {
 	r := &c.ranks[at.rank]
 	local, _ := r.part.Local(token)
-	region, bit := r.layout.Bit(component, at.layer, int64(table[local/c.block]), local%c.block, int64(at.head), 0)
-	return r.regions[region], bit / 8, r.dims[r.layout.Places[component][at.layer].Map]
+	p := &r.layout.Places[component][at.layer]
+	offset := p.Offset/8 + r.blocks[p.Map][table[local/c.block]] + r.tokens[p.Map][local%c.block] + r.heads[p.Map][at.head]
+	return r.regions[p.Region], offset, r.dims[p.Map]
 }
 
 func (c *Cache) at(layer, head int, token int64) []holder {

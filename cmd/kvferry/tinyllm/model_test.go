@@ -152,3 +152,35 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// The kept offsets are the layout's own.
+func TestRowsLieWhereTheLayoutSays(t *testing.T) {
+	m, err := New(Default(4, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiled := []string{"block", "token/4", "head", "dim/8", "token%4", "component", "dim%8"}
+	for _, order := range [][]string{hnd, nhd, pool, tiled} {
+		c := newCache(t, m.Geometry(), 2, 2, 2, 8, 3, order...)
+		table := []uint32{2, 0, 1}
+		for component := range 2 {
+			for layer := range c.holders {
+				for head := range c.holders[layer] {
+					for token := range int64(3 * 8 * 2) {
+						for _, h := range c.at(layer, head, token) {
+							memory, base, dims := c.row(table, component, h, token)
+							r := c.ranks[h.rank]
+							local := token / 2 // DCP 2, one token at a time
+							for d := range dims {
+								region, bit := r.layout.Bit(component, h.layer, int64(table[local/8]), local%8, int64(h.head), int64(d))
+								if &memory[0] != &r.regions[region][0] || base+dims[d] != bit/8 {
+									t.Fatalf("%v: component %d layer %d head %d token %d dim %d lies at %d, want %d", order, component, layer, head, token, d, base+dims[d], bit/8)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
