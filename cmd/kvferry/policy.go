@@ -47,7 +47,7 @@ func (f policyFlags) open(ctx context.Context) (*chooser, error) {
 	module, ok := policies.Get(f.name)
 	if !ok {
 		if !strings.HasSuffix(f.name, ".wasm") {
-			return nil, blame.On(blame.Operator, fmt.Errorf("policy %q is not built in (built in: %s) and no .wasm file", f.name, strings.Join(policies.Names(), ", ")))
+			return nil, usagef("--policy %q: no built-in policy of that name (%s) and no .wasm file", f.name, strings.Join(policies.Names(), ", "))
 		}
 		var err error
 		if module, err = os.ReadFile(filepath.Clean(f.name)); err != nil {

@@ -77,7 +77,6 @@ func TestPlanPolicyModules(t *testing.T) {
 		{[]string{"--policy", write("text.wasm", []byte("hello"))}, "policy", "policy", "text.wasm"},
 		{[]string{"--policy", write("cut.wasm", heads[:len(heads)/2])}, "policy", "policy", "cut.wasm"},
 		{[]string{"--policy", other}, "failed", "operator", "other.wasm"},
-		{[]string{"--policy", "nobody"}, "failed", "operator", `"nobody" is not built in (built in: heads`},
 		{[]string{"--policy", "no-such-file.wasm"}, "file", "operator", "no-such-file.wasm"},
 	} {
 		args := append([]string{"plan", "show", pairs + "seed.yaml", "-o", "json"}, c.args...)
@@ -86,6 +85,9 @@ func TestPlanPolicyModules(t *testing.T) {
 		if code != 1 || errs != "" || v.Error == nil || v.Error.Kind != c.kind || v.Error.Fault != c.fault || !strings.Contains(v.Error.Message, c.want) {
 			t.Errorf("%v: exit status %d, stderr %q, %s", c.args, code, errs, out)
 		}
+	}
+	if code, _, errs := kvferry("plan", "show", pairs+"seed.yaml", "--policy", "nobody"); code != 2 || !strings.Contains(errs, `--policy "nobody": no built-in policy of that name (heads, seedbug)`) {
+		t.Errorf("a policy that is none: exit status %d, %q", code, errs)
 	}
 	if v := show(t, "plan", "show", pairs+"seed.yaml", "--policy", other, "--unsafe-unmetered"); v.Proof.Elements != 32768 || v.Policy.Name != "heads" {
 		t.Errorf("with --unsafe-unmetered: %+v", v)

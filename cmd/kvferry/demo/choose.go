@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/policies"
@@ -71,7 +73,11 @@ func (e *engine) choose(ctx context.Context) (chosen, error) {
 	}
 	choice, err := e.policy.SelectLayout(ctx, policy.Question{Engine: own, Role: role, Peers: []policy.Engine{other}})
 	if err != nil {
-		return chosen{}, err
+		can := geometry.Difference{Field: "layout", Source: "can " + strings.Join(e.start.Side.Can, ", "), Destination: "can " + strings.Join(e.start.Peer.Can, ", ")}
+		if role == policy.Destination {
+			can.Source, can.Destination = can.Destination, can.Source
+		}
+		return chosen{}, &refusal.Layout{Fields: []geometry.Difference{can}, Err: err}
 	}
 	c := own.Candidates[choice.Index]
 	return chosen{c.Name, c.Layout, choice.Reason}, nil

@@ -93,6 +93,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, fol
 			r.N, r.State = o.N, "done"
 			if err != nil {
 				r.State, r.Error = "failed", refusal.Of(err)
+				if e.policy != nil {
+					r.Policy = e.usage()
+				}
 			}
 			_ = e.lines.write(r) // a parent that is gone closes our input next
 		}

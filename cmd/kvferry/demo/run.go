@@ -25,7 +25,7 @@ type Result struct {
 	Requests  []RequestResult `json:"requests"`
 	Policy    Policy          `json:"policy"`
 	Layouts   Layouts         `json:"layouts"`
-	Control   Control         `json:"control"`
+	Control   *Control        `json:"control,omitempty"` // nil: the run did not come so far
 	Transport string          `json:"transport"`
 	Mode      string          `json:"mode"`
 	Plan      PlanResult      `json:"plan"`
@@ -108,7 +108,7 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	running, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
-	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Requests: []RequestResult{}, Control: Control{Equal: true}}}
+	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Requests: []RequestResult{}}}
 	if err := r.launch(running, program, stderr); err != nil {
 		return r.result, err
 	}
@@ -484,7 +484,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		}
 	}
 	r.result.Requests = results[:c.Requests]
-	r.result.Control.Equal = slices.Equal(expected[c.Requests], results[c.Requests].Tokens)
+	r.result.Control = &Control{Equal: slices.Equal(expected[c.Requests], results[c.Requests].Tokens)}
 	if len(wrong) > 0 {
 		return &WrongTokens{wrong}
 	}

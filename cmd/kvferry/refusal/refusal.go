@@ -88,7 +88,7 @@ func Of(err error) *Refusal {
 		}
 	case errors.As(err, &claim):
 		f.Kind = "claim"
-		f.Fields = []geometry.Difference{{Field: "layout.name", Source: claim.Claim, Destination: claim.Actual}}
+		f.Fields = []geometry.Difference{{Field: "layout.name", Source: claim.Claim}, {Field: "layout.strides", Source: claim.Actual}}
 	case errors.As(err, &mismatch):
 		f.Kind, f.Fault, f.Fields = "mismatch", string(blame.Operator), mismatch.Fields
 	case errors.As(err, &proofErr):
