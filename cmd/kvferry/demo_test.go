@@ -134,33 +134,6 @@ func small(args ...string) []string {
 // words splits a command line.
 func words(line string) []string { return strings.Fields(line) }
 
-func TestDemoForPeople(t *testing.T) {
-	code, out, errs := kvferry("demo")
-	if code != 0 || errs != "" {
-		t.Fatalf("exit status %d, stderr %q", code, errs)
-	}
-	for _, want := range []string{
-		"prefill (tp=2,pp=1,block=16,can=hnd,nhd)  ->  decode (tp=4,pp=1,block=32,can=nhd)",
-		"transport shm, mode pull, processes [", "policy heads sha256:", "proved on both sides",
-		"rank 3    layers 0-3  .  .  .  .  .  .  1  1", // the picture
-		"tokens equal to the unsplit run", "GB/s", "tokens differ: yes",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-	for r := range 4 {
-		found := false
-		for line := range strings.SplitSeq(out, "\n") {
-			f := strings.Fields(line)
-			found = found || len(f) > 0 && f[0] == fmt.Sprint("r", r) && f[len(f)-1] == "yes"
-		}
-		if !found {
-			t.Errorf("no line that ends in yes for request r%d in\n%s", r, out)
-		}
-	}
-}
-
 // The README shows what the demo prints, but for what differs from run to run.
 func TestDemoIsAsTheReadmeShows(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
@@ -181,16 +154,29 @@ func TestDemoIsAsTheReadmeShows(t *testing.T) {
 	if got, want := same(out), same("prefill ("+block); got != want {
 		t.Errorf("the demo prints\n%s\nthe README shows\n%s", got, want)
 	}
+	for _, want := range []string{
+		"transport shm, mode pull, processes [", "policy heads sha256:", "proved on both sides",
+		"rank 3    layers 0-3  .  .  .  .  .  .  1  1", // the picture
+		"tokens equal to the unsplit run", "GB/s", "tokens differ: yes",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
 }
 
 // The command lines that the README and others show.
 func TestDemoCommandLines(t *testing.T) {
-	v := right(t)
+	less := ""
+	if testing.Short() {
+		less = " --requests 2 --tokens 6"
+	}
+	v := right(t, words(less)...)
 	if v.Layouts.Destination != "nhd" || v.Policy.Name != "heads" {
 		t.Errorf("layouts %+v, policy %+v", v.Layouts, v.Policy)
 	}
-	right(t, words("--mode chunks --transport shm")...)
-	v = right(t, words("--heads 12 --source tp=4,layout=nhd,block=32 --destination tp=6,pp=2,layout=packed-hnd,block=48 --transport tcp --mode layers")...)
+	right(t, words("--mode chunks --transport shm"+less)...)
+	v = right(t, words("--heads 12 --source tp=4,layout=nhd,block=32 --destination tp=6,pp=2,layout=packed-hnd,block=48 --transport tcp --mode layers"+less)...)
 	if v.Layouts.Source != "nhd" || v.Layouts.Destination != "packed-hnd" {
 		t.Errorf("layouts %+v", v.Layouts)
 	}
@@ -198,7 +184,10 @@ func TestDemoCommandLines(t *testing.T) {
 
 func TestDemoEveryTransportAndMode(t *testing.T) {
 	for _, transport := range []string{"loop", "shm", "tcp"} {
-		for _, mode := range []string{"pull", "push", "layers", "chunks"} {
+		for i, mode := range []string{"pull", "push", "layers", "chunks"} {
+			if testing.Short() && transport == "tcp" && i%2 == 0 {
+				continue
+			}
 			t.Run(transport+" "+mode, func(t *testing.T) {
 				right(t, small("--transport", transport, "--mode", mode)...)
 			})
@@ -302,9 +291,9 @@ func TestDemoSeedsRequestsAndTokens(t *testing.T) {
 			t.Errorf("seeds up to %d all give %s", seed, text)
 		}
 	}
-	lines := []string{"--requests 1", "--requests 3 --mode push", "--requests 16 --tokens 4", "--requests 9 --mode chunks --transport tcp --tokens 4", "--tokens 100 --requests 1", "--seed 18446744073709551615 --requests 1"}
+	lines := []string{"--requests 3 --mode push --tokens 4", "--requests 1", "--requests 16 --tokens 4", "--requests 9 --mode chunks --transport tcp --tokens 4", "--tokens 100 --requests 1", "--seed 18446744073709551615 --requests 1"}
 	if testing.Short() {
-		lines = lines[:2]
+		lines = lines[:1]
 	}
 	for _, line := range lines {
 		right(t, words(line)...)
@@ -420,7 +409,11 @@ func TestDemoReplaySeedUnchecked(t *testing.T) {
 	if code != 0 || errs != "" || !strings.Contains(out, "61440 of 65536 elements of the moved blocks are wrong: 93.75 %") {
 		t.Errorf("exit status %d, stderr %q, stdout %s", code, errs, out)
 	}
-	for seed := range 5 {
+	seeds := 5
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		code, out, errs := kvferry("demo", "--replay-seed", "--unchecked", "-o", "json", "--seed", fmt.Sprint(seed))
 		if code != 0 || errs != "" {
 			t.Fatalf("exit status %d, stderr %q", code, errs)
@@ -484,21 +477,24 @@ func TestDemoWrongFlags(t *testing.T) {
 	}
 }
 
-// children are the processes that this one started.
+// children are the processes that this one started, in ascending order.
 func children(t *testing.T) []int {
 	t.Helper()
-	lists, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
+	names, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no processes in /proc: %v", err)
 	}
 	var out []int
-	for _, name := range lists {
+	for _, name := range names {
 		b, err := os.ReadFile(name)
 		if err != nil {
-			continue // the thread is gone
+			continue // it has ended since
 		}
-		for _, f := range strings.Fields(string(b)) {
-			out = append(out, number(t, f))
+		// The command's name, in parentheses, may hold anything; then come the
+		// state and the parent.
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if f[1] == strconv.Itoa(os.Getpid()) {
+			out = append(out, number(t, filepath.Base(filepath.Dir(name))))
 		}
 	}
 	slices.Sort(out)
@@ -508,12 +504,10 @@ func children(t *testing.T) []int {
 // An engine that is killed at any time ends the run with an error that names
 // it; nothing stays behind.
 func TestDemoEngineKilled(t *testing.T) {
-	if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children"); err != nil {
-		t.Skip("this kernel does not list a thread's children")
-	}
 	delays := []time.Duration{0, 30 * time.Millisecond, 120 * time.Millisecond, 400 * time.Millisecond}
+	tokens := "150"
 	if testing.Short() {
-		delays = delays[1:2]
+		delays, tokens = delays[1:2], "20"
 	}
 	for i, delay := range delays {
 		for victim, engine := range []string{"prefill", "decode"} {
@@ -527,7 +521,7 @@ func TestDemoEngineKilled(t *testing.T) {
 					}
 					done := make(chan ended, 1)
 					go func() {
-						code, out, _ := kvferry("demo", "-o", "json", "--tokens", "150", "--transport", transport, "--mode", mode)
+						code, out, _ := kvferry("demo", "-o", "json", "--tokens", tokens, "--transport", transport, "--mode", mode)
 						done <- ended{code, out}
 					}()
 					var engines []int
@@ -580,10 +574,10 @@ func TestDemoInterrupted(t *testing.T) {
 	for _, transport := range []string{"loop", "shm"} {
 		t.Run(transport, func(t *testing.T) {
 			temporary(t)
-			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
 			var out, errs bytes.Buffer
-			code := run(ctx, words("demo --tokens 150 --transport "+transport), &out, &errs)
+			code := run(ctx, words("demo --tokens 100 --transport "+transport), &out, &errs)
 			if code != 1 || !strings.Contains(errs.String(), "context deadline exceeded") {
 				t.Errorf("exit status %d, stderr %q", code, errs.String())
 			}

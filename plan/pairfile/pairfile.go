@@ -105,15 +105,19 @@ func (e *Error) Error() string {
 		}
 		b.WriteString(": ")
 	}
+	field := e.Field
+	if field == "" {
+		field = "the document"
+	}
 	switch v := e.Value.(type) {
 	case nil:
 		if e.Field != "" {
-			b.WriteString(e.Field + ": ")
+			b.WriteString(field + ": ")
 		}
 	case string:
-		fmt.Fprintf(&b, "%s is %q: ", e.Field, v)
+		fmt.Fprintf(&b, "%s is %q: ", field, v)
 	default:
-		fmt.Fprintf(&b, "%s is %v: ", e.Field, v)
+		fmt.Fprintf(&b, "%s is %v: ", field, v)
 	}
 	b.WriteString(e.Reason)
 	return b.String()

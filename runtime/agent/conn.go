@@ -77,11 +77,17 @@ func (c *conn) send(frame []byte) error {
 
 func (c *conn) close() error { return c.raw.Close() }
 
+// maxSocketPath is what the kernel has room for (sun_path, less its NUL).
+const maxSocketPath = 107
+
 // splitAddress parses "unix:/path" and "tcp:host:port".
 func splitAddress(s string) (network, address string, err error) {
 	network, address, ok := strings.Cut(s, ":")
 	if !ok || address == "" || network != "unix" && network != "tcp" {
 		return "", "", blame.On(blame.Operator, fmt.Errorf("agent: address %q: want unix:/path or tcp:host:port", s))
+	}
+	if network == "unix" && len(address) > maxSocketPath {
+		return "", "", blame.On(blame.Operator, fmt.Errorf("agent: address %q: the path of a socket has %d bytes, at most %d are possible", s, len(address), maxSocketPath))
 	}
 	return network, address, nil
 }

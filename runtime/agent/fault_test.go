@@ -556,3 +556,48 @@ func TestCloseTwice(t *testing.T) {
 		t.Error("connected to a closed agent")
 	}
 }
+
+// An agent that is too busy to shake hands says so, and the dialler hears it,
+// also where the connection is gone before its hello.
+func TestBusy(t *testing.T) {
+	var r rig
+	s, d := r.pair(t, tp2, tp4)
+	network, address, _ := strings.Cut(s.Address(), ":")
+	for range 80 { // more than an agent shakes hands with at once
+		c, err := net.Dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for i := range 20 { // the hello races with the close
+		_, err := d.engine.Connect(t.Context(), agent.Dial{Role: transport.Destination, Addresses: []string{s.Address()}})
+		var refused *session.Refused
+		if !errors.As(err, &refused) || refused.Code != session.CodeBusy {
+			t.Fatalf("connection %d: %v, want %s", i, err, session.CodeBusy)
+		}
+	}
+}
+
+// The kernel's own word for a socket path that is too long says nothing.
+func TestSocketPath(t *testing.T) {
+	var r rig
+	s, _ := r.pair(t, tp2, tp4)
+	long := "unix:/" + strings.Repeat("d", 107)
+	provider := r.net.New(loop.Options{Workers: 1})
+	defer provider.Close()
+	for what, err := range map[string]error{
+		"listen": func() error {
+			_, err := agent.New(agent.Config{Name: "c", Listen: long, Providers: []transport.Provider{provider}})
+			return err
+		}(),
+		"dial": func() error {
+			_, err := s.engine.Connect(t.Context(), agent.Dial{Role: transport.Source, Addresses: []string{long}})
+			return err
+		}(),
+	} {
+		if err == nil || blame.Of(err) != blame.Operator || !strings.Contains(err.Error(), "has 108 bytes, at most 107") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -76,6 +77,10 @@ func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello
 				err = c.send(frame)
 			}
 			if err != nil && ready.Err == nil {
+				if said, ok := a.parting(c, err); ok {
+					ready = m.Step(session.Received{Message: said})
+					break
+				}
 				ready = m.Step(session.Failed{Err: fmt.Errorf("%w: send %s: %w", transfer.ErrGone, msg.Type(), broken(err)), Gone: true})
 				break
 			}
@@ -144,6 +149,20 @@ func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello
 		}
 		ready = m.Step(ev)
 	}
+}
+
+// parting is what a peer said before it closed the connection that a message
+// could no longer be sent on: a refusal says more than a broken pipe.
+func (a *Agent) parting(c *conn, err error) (*session.Refuse, bool) {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return nil, false
+	}
+	msg, err := a.readHandshake(c)
+	if err != nil {
+		return nil, false
+	}
+	r, ok := msg.(*session.Refuse)
+	return r, ok
 }
 
 func (a *Agent) readHandshake(c *conn) (session.Message, error) {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kvferry/kvferry/runtime/blame"
@@ -123,7 +124,7 @@ func parseTicket(sealed string) (t Ticket, body, seal []byte, err error) {
 		return bad("length", fmt.Sprint(len(sealed)), fmt.Sprintf("at most %d bytes", MaxTicketBytes))
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
-	if err != nil {
+	if err != nil || strings.ContainsAny(sealed, "\r\n") { // which the decoder skips, even a strict one
 		return bad("text", "not base64", "unpadded URL-safe base64")
 	}
 	if len(b) < 28+4+macSize {

@@ -95,6 +95,8 @@ func TestTicketRefusals(t *testing.T) {
 		{"for another group", other(func(k *Ticket) { k.Audience = "red" }), "red", ErrAudience, "audience"},
 		{"empty", "", "blue", ErrMalformed, "length"},
 		{"not base64", "!!!", "blue", ErrMalformed, "text"},
+		{"a line end", good + "\n", "blue", ErrMalformed, "text"},
+		{"broken lines", good[:9] + "\r\n" + good[9:], "blue", ErrMalformed, "text"},
 		{"cut short", good[:40], "blue", ErrMalformed, "length"},
 		{"too long", strings.Repeat("A", 513), "blue", ErrMalformed, "length"},
 		{"another magic", flip(0), "blue", ErrMalformed, "magic"},

@@ -206,6 +206,7 @@ func (r *router) launch(ctx context.Context, program []string, stderr io.Writer)
 		r.destination = goroutineChild(ctx, "decode", opens[1])
 	} else {
 		var err error
+		stderr = shared(stderr)
 		if r.source, err = processChild(ctx, "prefill", program, stderr); err != nil {
 			return err
 		}
@@ -215,6 +216,26 @@ func (r *router) launch(ctx context.Context, program []string, stderr io.Writer)
 	}
 	r.result.Processes = []int{r.source.process, r.destination.process}
 	return nil
+}
+
+// shared is a writer that both engines' standard errors go to. A file is as
+// good as it is, and the engines then write to it themselves.
+func shared(w io.Writer) io.Writer {
+	if _, ok := w.(*os.File); ok {
+		return w
+	}
+	return &lockedWriter{w: w}
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
 
 func processChild(ctx context.Context, name string, program []string, stderr io.Writer) (*child, error) {
