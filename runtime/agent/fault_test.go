@@ -422,6 +422,13 @@ func TestConsumerDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := agent.Box{Layers: plan.Range{From: 0, To: 1}, From: 0, To: tokens}
+	if err := o.Ready(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Landed(t.Context(), first); err != nil { // the reader has come
+		t.Fatal(err)
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

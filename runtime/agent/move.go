@@ -160,7 +160,12 @@ func (t *Transfer) Ready(boxes ...Box) error {
 	case err := <-reply:
 		return err
 	case <-t.done:
-		return t.err
+		select { // the mark may be what ended the transfer
+		case err := <-reply:
+			return err
+		default:
+			return t.err
+		}
 	}
 }
 

@@ -141,7 +141,14 @@ func (o *Offered) Ready(boxes ...Box) error {
 	case err := <-reply:
 		return err
 	case <-o.done:
-		return o.over()
+		// A mark may be what the last reader waited for: it was taken, and the
+		// offer is over because of it.
+		select {
+		case err := <-reply:
+			return err
+		default:
+			return o.over()
+		}
 	}
 }
 

@@ -112,7 +112,26 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	if err := r.launch(running, program, stderr); err != nil {
 		return r.result, err
 	}
-	if err = r.run(running, module, folder); err == nil {
+	ran := make(chan struct{})
+	// An engine that dies ends the run: what the other one waits for from it
+	// may have a long lease.
+	err = all(running,
+		func(ctx context.Context) error {
+			defer close(ran)
+			return r.run(ctx, module, folder)
+		},
+		func(ctx context.Context) error {
+			select {
+			case <-r.source.gone:
+				return fmt.Errorf("engine %s is gone", r.source.name)
+			case <-r.destination.gone:
+				return fmt.Errorf("engine %s is gone", r.destination.name)
+			case <-ran:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	if err == nil {
 		return r.result, r.stop(true)
 	}
 	var gone *child
