@@ -301,15 +301,19 @@ func (e *Engine) bump(g int, blocks []uint32) {
 	}
 }
 
-// enter reserves a request's name among the engine's live offers or
-// expectations.
-func (e *Engine) enter(what, name string) error {
+// reserve takes a request's name among the engine's live offers or
+// expectations (what is one of the two words), and its blocks; or neither.
+// Preconditions: e.mu is held.
+func (e *Engine) reserve(what, name string, blocks [][]uint32, write bool) error {
 	key := what + " " + name
 	if e.closed {
 		return ErrClosed
 	}
 	if _, ok := e.requests[key]; ok {
 		return blame.On(blame.Local, fmt.Errorf("agent: %s %q is open already", what, name))
+	}
+	if err := e.blocks.take(blocks, write, fmt.Sprintf("%s %q", what, name)); err != nil {
+		return err
 	}
 	e.requests[key] = struct{}{}
 	return nil

@@ -76,11 +76,7 @@ func (e *Engine) Expect(ctx context.Context, x Expect) (*Expected, error) {
 	if e.expects[id] != nil {
 		return nil, blame.On(blame.Local, fmt.Errorf("agent: request %q: this agent joined the expectation already", x.Request))
 	}
-	if err := e.enter("expectation", x.Request); err != nil {
-		return nil, err
-	}
-	if err := e.blocks.take(req.blocks, true, fmt.Sprintf("expectation %q", x.Request)); err != nil {
-		delete(e.requests, "expectation "+x.Request)
+	if err := e.reserve("expectation", x.Request, req.blocks, true); err != nil {
 		return nil, err
 	}
 	e.expects[id] = out

@@ -113,11 +113,7 @@ func (e *Engine) Offer(ctx context.Context, o Offer) (*Offered, error) {
 	if e.offers[id] != nil {
 		return nil, blame.On(blame.Local, fmt.Errorf("agent: request %q: this agent joined the offer already", o.Request))
 	}
-	if err := e.enter("offer", o.Request); err != nil {
-		return nil, err
-	}
-	if err := e.blocks.take(req.blocks, false, fmt.Sprintf("offer %q", o.Request)); err != nil {
-		delete(e.requests, "offer "+o.Request)
+	if err := e.reserve("offer", o.Request, req.blocks, false); err != nil {
 		return nil, err
 	}
 	e.offers[id] = out
