@@ -27,9 +27,10 @@ var ladder = []struct {
 }{
 	{"probe/point", ""},
 	{"kv/geometry", ""},
-	{"kv/shard", "kv/geometry"},
 	{"kv/layout", "kv/geometry"},
+	{"kv/shard", "kv/geometry kv/layout"},
 	{"kv/preset", "kv/geometry kv/layout"},
+	{"kv/architecture", "kv/geometry"}, // models from the configuration files that they are published with
 	{"kv", ""},
 	{"plan", "kv/geometry kv/shard kv/layout"},
 	{"plan/build", "kv/geometry kv/shard kv/layout plan"},
@@ -38,9 +39,11 @@ var ladder = []struct {
 	{"plan/sample", "kv/geometry kv/shard kv/layout plan"}, // random pairs, for tests
 	{"plan/picture", "kv/geometry kv/shard kv/layout plan"},
 	{"plan/pairfile", "kv/geometry kv/shard kv/layout kv/preset plan"},
+	{"plan/fixture", "kv/geometry kv/layout kv/shard plan plan/pairfile"}, // pairs in the words of pair files, for tests
 	{"memory", ""},
 	{"memory/host", "memory"},
 	{"memory/move", "memory plan plan/stamp"},
+	{"memory/digest", "kv memory plan"}, // what lies there, whatever the layout
 	{"transport", "kv/geometry memory plan plan/proof plan/stamp"},
 	{"transport/wire", "kv/geometry memory plan plan/proof plan/stamp transport"},
 	{"transport/direct", "kv/geometry memory memory/move plan plan/proof plan/stamp transport"},
@@ -56,6 +59,7 @@ var ladder = []struct {
 	{"policies", ""},
 	{"runtime/blame", ""},
 	{"runtime/policy", "kv plan plan/build plan/proof wasm policies runtime/blame"},
+	{"runtime/measure", "kv plan plan/stamp"}, // what an engine's kernel does, whatever it declares
 	{"runtime/session", "kv plan plan/build plan/proof runtime/blame"},
 	{"runtime/transfer", "kv plan plan/proof plan/stamp runtime/blame"},
 	{"runtime/agent", "kv memory plan plan/build plan/proof plan/stamp transport runtime"},

@@ -8,6 +8,7 @@ package geometry
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -56,35 +57,113 @@ const (
 	MaxComponents = 64 // a policy's component set is a 64-bit mask
 	MaxGroups     = 64
 	MaxName       = 128
+	MaxEntry      = 1 << 16 // tokens an entry
+	MaxWindow     = 1 << 30 // tokens
 )
 
-// Component is one kind of value that a layer keeps for each token: k, v, an
-// MLA latent, scales.
+// Component is one kind of value that a layer keeps: k, v, an MLA latent,
+// scales, a part of a convolution's state.
+//
+// Its elements are rows of Dim elements: one row for each (entry, head), an
+// entry being one token, or Entry tokens, or in a group of states the one state
+// of a slot, whose heads are then called channels.
 type Component struct {
 	Name  string
-	Heads int // kv heads in the model; 0: the component has no heads (MLA latent) and every TP rank holds it whole
-	Dim   int // elements per (token, head)
+	Heads int // kv heads, or channels of a state, in the model; 0: the component has none (MLA latent) and every TP rank holds it whole
+	Dim   int // elements per (entry, head)
 	DType DType
+	// Unit is how many neighbouring heads a shard never parts (the channels of
+	// one head or group of a state); 0 stands for 1, and 1 is not written.
+	Unit int
+	// Entry is how many tokens share one entry; 0 stands for 1, and 1 is not
+	// written. An entry of a component that scales others travels with the
+	// first of its tokens; any other (a compressed cache) is complete with the
+	// last of them and travels then.
+	Entry int
+	// Scales names the component of the group whose rows this one scales, or
+	// is empty. A scale comes from the rank that its rows come from.
+	Scales string
 }
 
 // HeadCount is Heads, or 1 for a component without heads: the number of rows
-// a token has in it.
+// an entry has in it.
 func (c Component) HeadCount() int { return max(c.Heads, 1) }
 
-// RowBits is the size of one (token, head) row in bits.
+// UnitHeads is the number of heads that a shard never parts, at least 1.
+func (c Component) UnitHeads() int { return max(c.Unit, 1) }
+
+// EntryTokens is the number of tokens that share an entry, at least 1.
+func (c Component) EntryTokens() int { return max(c.Entry, 1) }
+
+// RowBits is the size of one (entry, head) row in bits.
 func (c Component) RowBits() int64 { return int64(c.Dim) * c.DType.Bits() }
+
+// Entries returns the range of entries that a transfer of tokens [from, to)
+// moves; empty (from == to) where it moves none. A compressed entry moves in
+// the transfer of its last token, a scale in the transfer of its first.
+//
+// Preconditions: 0 <= from <= to.
+func (c Component) Entries(from, to int64) (int64, int64) {
+	e := int64(c.EntryTokens())
+	if c.Scales != "" {
+		return (from + e - 1) / e, (to + e - 1) / e
+	}
+	return from / e, to / e
+}
+
+// Share is a layer that keeps no cache of its own and reads another's.
+type Share struct{ Layer, Owner int }
 
 // Group is a set of layers that share components, block size and block table.
 type Group struct {
 	Name       string // unique in the model; "" in a model of one group
 	Layers     []int  // the model's layer numbers, ascending
 	Components []Component
+	// State: the group keeps one state a request instead of one entry a token.
+	// Its blocks are slots of one place each, and a state is valid at one
+	// token count only.
+	State bool
+	// Window is how many tokens a token of the layers sees, itself counted; 0
+	// is all before it.
+	Window int
+	// Optional: an engine may lack the group (draft and multi-token-prediction
+	// layers). Groups are matched by name.
+	Optional bool
+	// Shared are the layers that read the cache of one of Layers, ascending.
+	Shared []Share
+}
+
+// Class is the components of a group that are dealt to ranks and tokens alike.
+type Class struct {
+	Components         uint64 // bit i: component i of the group
+	Heads, Unit, Entry int    // as in Component; Unit and Entry at least 1
+	Scales             bool   // they scale others
+}
+
+// Classes divides the group's components, in the order of their first ones.
+func (g Group) Classes() []Class {
+	var out []Class
+next:
+	for i, c := range g.Components {
+		of := Class{1 << i, c.Heads, c.UnitHeads(), c.EntryTokens(), c.Scales != "" && c.EntryTokens() > 1}
+		for k := range out {
+			if o := out[k]; o.Heads == of.Heads && o.Unit == of.Unit && o.Entry == of.Entry && o.Scales == of.Scales {
+				out[k].Components |= of.Components
+				continue next
+			}
+		}
+		out = append(out, of)
+	}
+	return out
 }
 
 // Model says what a cache is, independent of who holds it and where it lies.
 type Model struct {
-	Name     string
-	Layers   int // of the whole model; groups name a subset each
+	Name   string
+	Layers int // of the whole model; groups name a subset each
+	// Left is how many of Layers belong to optional groups that this
+	// description leaves out, as that of a pair does with what one side lacks.
+	Left     int
 	Identity Identity
 	Groups   []Group
 }
@@ -148,6 +227,9 @@ func (m Model) Validate() error {
 	if m.Layers < 1 || m.Layers > MaxLayers {
 		return bad("layers", m.Layers, "want 1 to %d", MaxLayers)
 	}
+	if m.Left < 0 || m.Left >= m.Layers {
+		return bad("left", m.Left, "want 0 to %d", m.Layers-1)
+	}
 	if len(m.Groups) < 1 || len(m.Groups) > MaxGroups {
 		return bad("groups", len(m.Groups), "want 1 to %d groups", MaxGroups)
 	}
@@ -164,6 +246,20 @@ func (m Model) Validate() error {
 		for i, l := range g.Layers {
 			if l < 0 || l >= m.Layers || i > 0 && l <= g.Layers[i-1] {
 				return bad(fmt.Sprintf("%s.layers[%d]", at, i), l, "layer numbers ascend within 0 to %d", m.Layers-1)
+			}
+		}
+		if g.Window < 0 || g.Window > MaxWindow || g.Window > 0 && g.State {
+			return bad(at+".window", g.Window, "want 0 (all) to %d tokens, and none in a group of states", MaxWindow)
+		}
+		for i, s := range g.Shared {
+			at := fmt.Sprintf("%s.shared[%d]", at, i)
+			switch {
+			case s.Layer < 0 || s.Layer >= m.Layers || i > 0 && s.Layer <= g.Shared[i-1].Layer:
+				return bad(at, s.Layer, "layer numbers ascend within 0 to %d", m.Layers-1)
+			case slices.Contains(g.Layers, s.Layer):
+				return bad(at, s.Layer, "the layer has a cache of its own in the group")
+			case !slices.Contains(g.Layers, s.Owner):
+				return bad(at, s.Owner, "layer %d shares the cache of a layer that has none in the group", s.Layer)
 			}
 		}
 		if len(g.Components) < 1 || len(g.Components) > MaxComponents {
@@ -185,21 +281,36 @@ func (m Model) Validate() error {
 				return bad(at+".dtype", uint8(c.DType), "no such dtype")
 			case c.RowBits()%8 != 0:
 				return bad(at+".dim", c.Dim, "a row of %d %s elements is %d bits, not whole bytes", c.Dim, c.DType, c.RowBits())
-			case c.Heads != g.Components[0].Heads:
-				return bad(at+".heads", c.Heads, "components of one group have equal head counts, %s has %d", g.Components[0].Name, g.Components[0].Heads)
+			case c.Unit == 1 || c.Unit < 0 || c.Unit > 1 && (c.Heads == 0 || c.Heads%c.Unit != 0):
+				return bad(at+".unit", c.Unit, "want a divisor of %d heads above 1, or nothing for 1", c.Heads)
+			case c.Entry == 1 || c.Entry < 0 || c.Entry > MaxEntry:
+				return bad(at+".tokens_per_entry", c.Entry, "want 2 to %d, or nothing for 1", MaxEntry)
+			case c.Entry > 1 && g.State:
+				return bad(at+".tokens_per_entry", c.Entry, "a state has no tokens")
 			}
 			comps[c.Name] = true
 		}
+		for ci, c := range g.Components {
+			if c.Scales == "" {
+				continue
+			}
+			at := fmt.Sprintf("%s.components[%d].scales", at, ci)
+			of := g.Component(c.Scales)
+			switch {
+			case of < 0 || of == ci:
+				return bad(at, fmt.Sprintf("%q", c.Scales), "names no other component of the group")
+			case g.Components[of].Scales != "":
+				return bad(at, fmt.Sprintf("%q", c.Scales), "is a scale itself")
+			case g.Components[of].EntryTokens() > 1:
+				return bad(at, fmt.Sprintf("%q", c.Scales), "has entries of several tokens: their scales are part of the entry")
+			case c.Heads != 0 && c.Heads != g.Components[of].Heads:
+				return bad(at, fmt.Sprintf("%q", c.Scales), "has %d heads, the scale %d: want as many or none", g.Components[of].Heads, c.Heads)
+			case c.Heads != 0 && c.UnitHeads() != g.Components[of].UnitHeads():
+				return bad(at, fmt.Sprintf("%q", c.Scales), "is dealt in units of %d heads, the scale in units of %d: ranks would hold rows without their scales", g.Components[of].UnitHeads(), c.UnitHeads())
+			}
+		}
 	}
 	return nil
-}
-
-// Heads is the head count of the group's components (0: no heads).
-func (g Group) Heads() int {
-	if len(g.Components) == 0 {
-		return 0
-	}
-	return g.Components[0].Heads
 }
 
 // Component returns the index of the named component, or -1.
@@ -216,17 +327,64 @@ func (g Group) Component(name string) int {
 // with equal texts are equal.
 func (m Model) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "model %q layers %d\n", m.Name, m.Layers)
+	fmt.Fprintf(&b, "model %q layers %d", m.Name, m.Layers)
+	if m.Left > 0 {
+		fmt.Fprintf(&b, " left %d", m.Left)
+	}
+	b.WriteByte('\n')
 	for _, n := range m.Identity.Names() {
 		fmt.Fprintf(&b, "identity %s %q\n", n, m.Identity[n])
 	}
 	for _, g := range m.Groups {
-		fmt.Fprintf(&b, "group %q layers %s\n", g.Name, Ranges(g.Layers))
-		for _, c := range g.Components {
-			fmt.Fprintf(&b, "component %q heads %d dim %d dtype %s\n", c.Name, c.Heads, c.Dim, c.DType)
-		}
+		g.text(&b)
 	}
 	return b.String()
+}
+
+func (g Group) text(b *strings.Builder) {
+	fmt.Fprintf(b, "group %q layers %s", g.Name, Ranges(g.Layers))
+	if g.State {
+		b.WriteString(" state")
+	}
+	if g.Window > 0 {
+		fmt.Fprintf(b, " window %d", g.Window)
+	}
+	if g.Optional {
+		b.WriteString(" optional")
+	}
+	if len(g.Shared) > 0 {
+		b.WriteString(" shared " + sharesText(g.Shared))
+	}
+	b.WriteByte('\n')
+	for _, c := range g.Components {
+		b.WriteString(c.Text() + "\n")
+	}
+}
+
+// Text is the canonical form of the component, one line without its end.
+func (c Component) Text() string {
+	t := fmt.Sprintf("component %q heads %d dim %d dtype %s", c.Name, c.Heads, c.Dim, c.DType)
+	if c.Unit > 1 {
+		t += fmt.Sprintf(" unit %d", c.Unit)
+	}
+	if c.Entry > 1 {
+		t += fmt.Sprintf(" entry %d", c.Entry)
+	}
+	if c.Scales != "" {
+		t += fmt.Sprintf(" scales %q", c.Scales)
+	}
+	return t
+}
+
+func sharesText(shares []Share) string {
+	if len(shares) == 0 {
+		return "-"
+	}
+	var t []string
+	for _, s := range shares {
+		t = append(t, fmt.Sprintf("%d:%d", s.Layer, s.Owner))
+	}
+	return strings.Join(t, ",")
 }
 
 // Digest is the SHA-256 of Text.
@@ -260,66 +418,4 @@ func Ranges(n []int) string {
 		i = j + 1
 	}
 	return b.String()
-}
-
-// Difference is one field in which two descriptions differ, with both values.
-type Difference struct {
-	Field       string `json:"field"`
-	Source      string `json:"source"`
-	Destination string `json:"destination"`
-}
-
-// Compare returns every field in which two models differ, in the order of
-// Text; none means that a cache of one is a cache of the other. An identity
-// name that only one side declares is a difference; its missing value is
-// written "(not declared)".
-func Compare(source, destination Model) []Difference {
-	var out []Difference
-	add := func(field string, s, d any) {
-		if a, b := fmt.Sprint(s), fmt.Sprint(d); a != b {
-			out = append(out, Difference{field, a, b})
-		}
-	}
-	add("model.name", source.Name, destination.Name)
-	add("model.layers", source.Layers, destination.Layers)
-	all := Identity{}
-	for n := range source.Identity {
-		all[n] = ""
-	}
-	for n := range destination.Identity {
-		all[n] = ""
-	}
-	value := func(id Identity, n string) string {
-		if v, ok := id[n]; ok {
-			return v
-		}
-		return "(not declared)"
-	}
-	for _, n := range all.Names() {
-		add("model.identity."+n, value(source.Identity, n), value(destination.Identity, n))
-	}
-	add("model.groups", len(source.Groups), len(destination.Groups))
-	for gi := range min(len(source.Groups), len(destination.Groups)) {
-		s, d := source.Groups[gi], destination.Groups[gi]
-		group := fmt.Sprintf("model.groups[%d].", gi)
-		add(group+"name", s.Name, d.Name)
-		if source.Layers == destination.Layers {
-			add(group+"layers", Ranges(s.Layers), Ranges(d.Layers))
-		}
-		// Where there is one group, its components are the model's.
-		at := "model."
-		if len(source.Groups) > 1 || len(destination.Groups) > 1 {
-			at = group
-		}
-		add(at+"components", len(s.Components), len(d.Components))
-		for ci := range min(len(s.Components), len(d.Components)) {
-			a, b := s.Components[ci], d.Components[ci]
-			at := fmt.Sprintf("%scomponents.%s.", at, a.Name)
-			add(at+"name", a.Name, b.Name)
-			add(at+"heads", a.Heads, b.Heads)
-			add(at+"dim", a.Dim, b.Dim)
-			add(at+"dtype", a.DType, b.DType)
-		}
-	}
-	return out
 }

@@ -64,13 +64,18 @@ func (ls letters) order() string {
 var letterOf = [...]byte{geometry.Layer: 'L', geometry.Block: 'B', geometry.Token: 'N', geometry.Head: 'H', geometry.Dim: 'C'}
 
 // check compares a claim with the letters of one component. A letter that
-// moves nothing can stand anywhere.
-func (ls letters) check(name string, c geometry.Component) error {
+// moves nothing can stand anywhere, and a component without heads beside others
+// that have some (their scales) bears any place of the heads.
+func (ls letters) check(name string, e *Extent, c geometry.Component) error {
 	claim := claimed(name)
 	if claim == "" {
 		return bad("name", fmt.Sprintf("%q", clip(name)), "no such claim (known: HND, NHD and the orders LBHNC, LBNHC, LHBNC, BLHNC, BLNHC, BHLNC)")
 	}
-	if c.Heads == 0 && strings.Contains(claim, "H") {
+	if e.State {
+		return &ClaimError{name, "a state, which has slots and channels", c.Name}
+	}
+	headed := func(o geometry.Component) bool { return o.Heads > 0 }
+	if strings.Contains(claim, "H") && !slices.ContainsFunc(e.Components, headed) {
 		return &ClaimError{name, "no heads", c.Name}
 	}
 	var present []byte
@@ -135,7 +140,7 @@ func (l *Layout) Claim(name string) error {
 				}
 				l.layerSpan(ci, ls)
 			}
-			if err := ls.check(name, c); err != nil {
+			if err := ls.check(name, &l.Extent, c); err != nil {
 				return err
 			}
 		}
@@ -164,7 +169,10 @@ func (s Spec) claim(e *Extent, columns []column) error {
 		ls, ones := letters{}, letters{}
 		parts := columns[ci].parts
 		for i, p := range parts {
-			at, letter := int64(2*(len(parts)-i)), letterOf[p.item.Axis]
+			at, letter := int64(2*(len(parts)-i)), letterOf[p.axis]
+			if k := s.kernel(&c); k > 0 && p.axis == geometry.Token && p.item.Mod == 0 && p.item.Div == k {
+				continue // which kernel block of a block
+			}
 			if p.count() > 1 {
 				ls.add(letter, at)
 			} else {
@@ -179,7 +187,7 @@ func (s Spec) claim(e *Extent, columns []column) error {
 		if s.joined() && len(e.Components) > 1 {
 			ls.add('C', int64(2*(len(parts)-columns[ci].outer))+1)
 		}
-		if err := ls.check(s.Name, c); err != nil {
+		if err := ls.check(s.Name, e, c); err != nil {
 			return err
 		}
 	}

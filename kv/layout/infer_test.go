@@ -12,7 +12,7 @@ import (
 )
 
 func TestSamples(t *testing.T) {
-	e := layout.Extent{Layers: []int{3}, Blocks: 12, Tokens: 1, Heads: 2, Components: []geometry.Component{{Name: "k", Heads: 2, Dim: 8, DType: geometry.BF16}}}
+	e := layout.Extent{Layers: []int{3}, Blocks: 12, Tokens: 1, Heads: []int{2}, Components: []geometry.Component{{Name: "k", Heads: 2, Dim: 8, DType: geometry.BF16}}}
 	var got []string
 	for _, el := range layout.Samples(e) {
 		got = append(got, strings.TrimPrefix(el.String(), "component 0 layer index 0 "))

@@ -16,13 +16,16 @@ const MaxJSON = 1 << 24
 // The JSON form is canonical: one layout has one text (up to white space), and
 // only that is read. Fields are those of Layout; layers are ranges as in
 // Text, a digit is "axis%mod/div*stride" and a place is [region, offset, map].
-// Offsets and strides are bits. There is no optional field and no room for
-// unknown ones: a new field is a new form, which an old reader refuses.
+// Offsets and strides are bits. The fields state, unit, tokens_per_entry and
+// scales are left out exactly where they have their zero value; no other field
+// is optional, and there is no room for unknown ones: a new field is a new
+// form, which an old reader refuses.
 type jsonLayout struct {
 	Layers     string          `json:"layers"`
 	Blocks     int             `json:"blocks"`
 	Tokens     int             `json:"tokens"`
-	Heads      int             `json:"heads"`
+	Heads      []int           `json:"heads"`
+	State      bool            `json:"state,omitempty"`
 	Components []jsonComponent `json:"components"`
 	Regions    []jsonRegion    `json:"regions"`
 	Maps       [][]string      `json:"maps"`
@@ -30,10 +33,13 @@ type jsonLayout struct {
 }
 
 type jsonComponent struct {
-	Name  string `json:"name"`
-	Heads int    `json:"heads"`
-	Dim   int    `json:"dim"`
-	DType string `json:"dtype"`
+	Name   string `json:"name"`
+	Heads  int    `json:"heads"`
+	Dim    int    `json:"dim"`
+	DType  string `json:"dtype"`
+	Unit   int    `json:"unit,omitempty"`
+	Entry  int    `json:"tokens_per_entry,omitempty"`
+	Scales string `json:"scales,omitempty"`
 }
 
 type jsonRegion struct {
@@ -46,12 +52,12 @@ type jsonRegion struct {
 func (l *Layout) MarshalJSON() ([]byte, error) {
 	e := &l.Extent
 	j := jsonLayout{
-		Layers: geometry.Ranges(e.Layers), Blocks: e.Blocks, Tokens: e.Tokens, Heads: e.Heads,
+		Layers: geometry.Ranges(e.Layers), Blocks: e.Blocks, Tokens: e.Tokens, Heads: e.Heads, State: e.State,
 		Components: make([]jsonComponent, len(e.Components)), Regions: make([]jsonRegion, len(l.Regions)),
 		Maps: make([][]string, len(l.Maps)), Places: make([][][3]int64, len(l.Places)),
 	}
 	for i, c := range e.Components {
-		j.Components[i] = jsonComponent{c.Name, c.Heads, c.Dim, c.DType.String()}
+		j.Components[i] = jsonComponent{c.Name, c.Heads, c.Dim, c.DType.String(), c.Unit, c.Entry, c.Scales}
 	}
 	for i, r := range l.Regions {
 		j.Regions[i] = jsonRegion(r)
@@ -82,13 +88,13 @@ func (l *Layout) UnmarshalJSON(data []byte) error {
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, data); err != nil {
-		return bad("json", "malformed", "%v", err)
+		return bad("json", "malformed", "%s", clip(err.Error()))
 	}
 	var j jsonLayout
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&j); err != nil {
-		return bad("json", "malformed", "%v", err)
+		return bad("json", "malformed", "%s", clip(err.Error()))
 	}
 	read, err := j.layout()
 	if err != nil {
@@ -111,7 +117,7 @@ func (l *Layout) UnmarshalJSON(data []byte) error {
 }
 
 func (j *jsonLayout) layout() (*Layout, error) {
-	l := &Layout{Extent: Extent{Blocks: j.Blocks, Tokens: j.Tokens, Heads: j.Heads}}
+	l := &Layout{Extent: Extent{Blocks: j.Blocks, Tokens: j.Tokens, Heads: j.Heads, State: j.State}}
 	var err error
 	if l.Extent.Layers, err = parseRanges(j.Layers); err != nil {
 		return nil, err
@@ -128,7 +134,7 @@ func (j *jsonLayout) layout() (*Layout, error) {
 		if err != nil {
 			return nil, bad(fmt.Sprintf("components[%d].dtype", i), fmt.Sprintf("%q", clip(c.DType)), "no such dtype")
 		}
-		l.Extent.Components = append(l.Extent.Components, geometry.Component{Name: c.Name, Heads: c.Heads, Dim: c.Dim, DType: d})
+		l.Extent.Components = append(l.Extent.Components, geometry.Component{Name: c.Name, Heads: c.Heads, Dim: c.Dim, DType: d, Unit: c.Unit, Entry: c.Entry, Scales: c.Scales})
 	}
 	for _, r := range j.Regions {
 		l.Regions = append(l.Regions, Region(r))

@@ -19,10 +19,11 @@ import (
 // Extent is the shape of what one rank holds of one group.
 type Extent struct {
 	Layers     []int                // model layer numbers in storage order
-	Blocks     int                  // blocks in the pool
-	Tokens     int                  // tokens a block
-	Heads      int                  // heads on the rank; 0: the components have none
+	Blocks     int                  // blocks in the pool; slots of a state
+	Tokens     int                  // tokens a block; 1 for a state
+	Heads      []int                // by component: heads (channels) on the rank; 0: it has none
 	Components []geometry.Component // in storage order where they share a tensor
+	State      bool                 // the group's; block and head are then called slot and channel in orders
 }
 
 // Region is one registered span of a rank's memory.
@@ -35,8 +36,10 @@ type Region struct {
 // to the offset. Div divides Mod; the digits of an axis tile it exactly: sorted
 // by Div, each one's Mod is the next one's Div and the last one's Mod is the
 // axis's extent. x is the coordinate on the rank: the block's id, the token in
-// its block, the head's place on the rank, the dim. An axis of one coordinate
-// has no digit in the layouts that this package makes.
+// its block (the entry, where a component's entries are several tokens), the
+// head's place on the rank, the dim; a state's slot counts as Block and its
+// channel as Head. An axis of one coordinate has no digit in the layouts that
+// this package makes.
 type Digit struct {
 	Axis   geometry.Axis // Block, Token, Head or Dim
 	Mod    int64
@@ -94,9 +97,13 @@ const MaxRegionBytes = int64(1) << 46
 func (l *Layout) Text() string {
 	var b strings.Builder
 	e := l.Extent
-	fmt.Fprintf(&b, "layout layers %s blocks %d tokens %d heads %d\n", geometry.Ranges(e.Layers), e.Blocks, e.Tokens, e.Heads)
+	fmt.Fprintf(&b, "layout layers %s blocks %d tokens %d heads %d", geometry.Ranges(e.Layers), e.Blocks, e.Tokens, e.Heads)
+	if e.State {
+		b.WriteString(" state")
+	}
+	b.WriteByte('\n')
 	for _, c := range e.Components {
-		fmt.Fprintf(&b, "component %q heads %d dim %d dtype %s\n", c.Name, c.Heads, c.Dim, c.DType)
+		b.WriteString(c.Text() + "\n")
 	}
 	for _, r := range l.Regions {
 		fmt.Fprintf(&b, "region %q bytes %d\n", r.Name, r.Bytes)

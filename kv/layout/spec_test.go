@@ -10,36 +10,53 @@ import (
 )
 
 // order reads an order as pair files write it, with blanks between entries and
-// branches as {k: ...; v: ...}.
+// branches as {k: ...; v,w: ...}.
 func order(t testing.TB, text string) []layout.Entry {
 	t.Helper()
-	items := func(text string) []layout.Item {
-		var out []layout.Item
-		for word := range strings.FieldsSeq(text) {
-			it, err := layout.ParseItem(word)
+	for _, sign := range []string{"{", "}", ":", ";"} {
+		text = strings.ReplaceAll(text, sign, " "+sign+" ")
+	}
+	words := strings.Fields(text)
+	out := entries(t, &words)
+	if len(words) > 0 {
+		t.Fatalf("%q is left of the order %q", words, text)
+	}
+	return out
+}
+
+func entries(t testing.TB, words *[]string) []layout.Entry {
+	t.Helper()
+	next := func(want string) string {
+		if len(*words) == 0 || want != "" && (*words)[0] != want {
+			t.Fatalf("want %q before %q", want, *words)
+		}
+		w := (*words)[0]
+		*words = (*words)[1:]
+		return w
+	}
+	var out []layout.Entry
+	for len(*words) > 0 && (*words)[0] != "}" && (*words)[0] != ";" {
+		switch w := next(""); w {
+		case "component":
+			out = append(out, layout.Entry{Component: true})
+		case "{":
+			b := map[string][]layout.Entry{}
+			for {
+				key := next("")
+				next(":")
+				b[key] = entries(t, words)
+				if next("") == "}" {
+					break
+				}
+			}
+			out = append(out, layout.Entry{Branch: b})
+		default:
+			it, err := layout.ParseItem(w)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out = append(out, it)
+			out = append(out, layout.Entry{Item: it})
 		}
-		return out
-	}
-	var out []layout.Entry
-	common, branch, ok := strings.Cut(text, "{")
-	for word := range strings.FieldsSeq(common) {
-		if word == "component" {
-			out = append(out, layout.Entry{Component: true})
-			continue
-		}
-		out = append(out, layout.Entry{Item: items(word)[0]})
-	}
-	if ok {
-		b := map[string][]layout.Item{}
-		for one := range strings.SplitSeq(strings.TrimSuffix(branch, "}"), ";") {
-			name, list, _ := strings.Cut(one, ":")
-			b[strings.TrimSpace(name)] = items(list)
-		}
-		out = append(out, layout.Entry{Branch: b})
 	}
 	return out
 }
@@ -47,7 +64,7 @@ func order(t testing.TB, text string) []layout.Entry {
 // kv is the extent of the examples: 2 layers (41 and 42), 3 blocks of 4
 // tokens, 2 heads of 8 bf16 elements.
 func kv() layout.Extent {
-	return layout.Extent{Layers: []int{41, 42}, Blocks: 3, Tokens: 4, Heads: 2, Components: []geometry.Component{
+	return layout.Extent{Layers: []int{41, 42}, Blocks: 3, Tokens: 4, Heads: []int{2, 2}, Components: []geometry.Component{
 		{Name: "k", Heads: 8, Dim: 8, DType: geometry.BF16},
 		{Name: "v", Heads: 8, Dim: 8, DType: geometry.BF16},
 	}}
@@ -64,6 +81,8 @@ func TestParseItem(t *testing.T) {
 		{"head%4", layout.Item{Axis: geometry.Head, Mod: 4}},
 		{"dim%64/8", layout.Item{Axis: geometry.Dim, Mod: 64, Div: 8}},
 		{"dim%1", layout.Item{Axis: geometry.Dim, Mod: 1}},
+		{"slot", layout.Item{Axis: geometry.Slot}},
+		{"channel%64/8", layout.Item{Axis: geometry.Channel, Mod: 64, Div: 8}},
 	} {
 		it, err := layout.ParseItem(c.text)
 		if err != nil || it != c.want {
@@ -73,7 +92,7 @@ func TestParseItem(t *testing.T) {
 			t.Errorf("%q prints as %q", c.text, it)
 		}
 	}
-	for _, text := range []string{"", "component", "slot", "channel", "Token", "token ", "token/", "token%", "token/0", "token/1", "token%0",
+	for _, text := range []string{"", "component", "Slot", "channels", "Token", "token ", "token/", "token%", "token/0", "token/1", "token%0",
 		"token/-2", "token/+2", "token/02", "token%016", "token/2%4", "token%4%2", "token/2/2", "token%6/4", "token%2/4", "dim%99999999999"} {
 		it, err := layout.ParseItem(text)
 		var e *layout.Error
@@ -102,9 +121,10 @@ func TestResolve(t *testing.T) {
 		{Name: "v", Heads: 8, Dim: 4, DType: geometry.FP32},
 		{Name: "scale", Heads: 8, Dim: 1, DType: geometry.FP32},
 	}
+	unequal.Heads = []int{2, 2, 2}
 	fp4 := kv()
 	fp4.Components = []geometry.Component{{Name: "k", Heads: 8, Dim: 8, DType: geometry.FP4}, {Name: "v", Heads: 8, Dim: 8, DType: geometry.FP4}}
-	mla := layout.Extent{Layers: []int{0, 1}, Blocks: 5, Tokens: 4, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
+	mla := layout.Extent{Layers: []int{0, 1}, Blocks: 5, Tokens: 4, Heads: []int{0}, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
 	type place struct {
 		el     layout.Element
 		region string
@@ -218,11 +238,11 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveRefuses(t *testing.T) {
-	mla := layout.Extent{Layers: []int{0}, Blocks: 5, Tokens: 4, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
+	mla := layout.Extent{Layers: []int{0}, Blocks: 5, Tokens: 4, Heads: []int{0}, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
 	unequal := kv()
 	unequal.Components = []geometry.Component{{Name: "k", Heads: 8, Dim: 8, DType: geometry.BF16}, {Name: "v", Heads: 8, Dim: 4, DType: geometry.BF16}}
 	huge := kv()
-	huge.Blocks, huge.Tokens, huge.Heads = 1<<28, 1<<20, 8
+	huge.Blocks, huge.Tokens, huge.Heads = 1<<28, 1<<20, []int{8, 8}
 	for _, c := range []struct {
 		name    string
 		extent  layout.Extent
@@ -265,7 +285,7 @@ func TestResolveRefuses(t *testing.T) {
 		})
 	}
 	// What only Go code can write.
-	branch := layout.Entry{Branch: map[string][]layout.Item{"k": nil, "v": nil}}
+	branch := layout.Entry{Branch: map[string][]layout.Entry{"k": nil, "v": nil}}
 	good := order(t, "block head token component dim")
 	for name, entries := range map[string][]layout.Entry{
 		"branch first":    append([]layout.Entry{branch}, good...),
@@ -294,10 +314,10 @@ func TestText(t *testing.T) {
 
 func TestClaim(t *testing.T) {
 	one := kv()
-	one.Heads = 1
+	one.Heads = []int{1, 1}
 	wide := kv()
 	wide.Tokens = 8
-	mla := layout.Extent{Layers: []int{0}, Blocks: 5, Tokens: 4, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
+	mla := layout.Extent{Layers: []int{0}, Blocks: 5, Tokens: 4, Heads: []int{0}, Components: []geometry.Component{{Name: "latent", Dim: 576, DType: geometry.BF16}}}
 	for _, c := range []struct {
 		extent layout.Extent
 		order  string

@@ -147,6 +147,8 @@ func read(t *Tensor, ti int, e *Extent) (*view, error) {
 			return refuse("dtype", t.DType, "component %s is %s", name, e.Components[ci].DType)
 		case e.Components[ci].Dim != e.Components[v.first(ci)].Dim:
 			return refuse(fmt.Sprintf("components[%d]", i), name, "is %d wide, %s is %d: register a view each", e.Components[ci].Dim, t.Components[0], e.Components[v.components[0]].Dim)
+		case e.size(geometry.Head, ci) != e.size(geometry.Head, v.first(ci)) || e.size(geometry.Token, ci) != e.size(geometry.Token, v.first(ci)):
+			return refuse(fmt.Sprintf("components[%d]", i), name, "has other heads or entries a block than %s: register a view each", t.Components[0])
 		}
 		v.components = append(v.components, ci)
 	}
@@ -184,11 +186,16 @@ func read(t *Tensor, ti int, e *Extent) (*view, error) {
 		if err != nil {
 			return refuse(fmt.Sprintf("dims[%d]", i), fmt.Sprintf("%q", clip(dim)), "want component, layer, block, token, head or dim, each but the first with an optional %%M and /D")
 		}
+		on, ok := e.on(it.Axis)
+		if !ok {
+			return refuse(fmt.Sprintf("dims[%d]", i), dim, "no axis of the group")
+		}
+		it.Axis = on
 		whole := e.size(it.Axis, v.components[0])
 		if it.Axis == geometry.Layer {
 			whole = int64(len(t.Layers))
 		}
-		if it.Axis == geometry.Head && e.Heads == 0 {
+		if it.Axis == geometry.Head && e.Heads[v.components[0]] == 0 {
 			return refuse(fmt.Sprintf("dims[%d]", i), dim, "the components have no heads")
 		}
 		d := Digit{it.Axis, it.Mod, max(it.Div, 1), stride * 8}
@@ -196,7 +203,7 @@ func read(t *Tensor, ti int, e *Extent) (*view, error) {
 			d.Mod = whole
 		}
 		if whole%d.Mod != 0 || d.Mod%d.Div != 0 || d.Count() != size {
-			return refuse(fmt.Sprintf("shape[%d]", i), size, "dimension %s of %d places of %s is another", dim, whole, it.Axis)
+			return refuse(fmt.Sprintf("shape[%d]", i), size, "dimension %s of %d places of %s is another", dim, whole, e.Name(it.Axis))
 		}
 		has[it.Axis] = true
 		if it.Axis == geometry.Layer {
@@ -222,7 +229,7 @@ func read(t *Tensor, ti int, e *Extent) (*view, error) {
 	for axis := geometry.Block; axis <= geometry.Dim; axis++ {
 		want := e.size(axis, v.components[0])
 		if total, ok := tiled(v.digits, axis); !ok || total != want {
-			return refuse("dims", t.Dims, "the dimensions of %s do not tile its %d places", axis, want)
+			return refuse("dims", t.Dims, "the dimensions of %s do not tile its %d places", e.Name(axis), want)
 		}
 	}
 	v.digits = canonical(v.digits)

@@ -27,7 +27,7 @@ func TestFromTensors(t *testing.T) {
 	region := layout.Region{Name: "r", Bytes: 768}
 	both := []string{"k", "v"}
 	fp4 := one
-	fp4.Components = []geometry.Component{{Name: "k", Heads: 8, Dim: 8, DType: geometry.FP4}}
+	fp4.Components, fp4.Heads = []geometry.Component{{Name: "k", Heads: 8, Dim: 8, DType: geometry.FP4}}, []int{2}
 	unequal := one
 	unequal.Components = []geometry.Component{{Name: "k", Heads: 8, Dim: 8, DType: geometry.BF16}, {Name: "v", Heads: 8, Dim: 4, DType: geometry.BF16}}
 	for _, c := range []struct {

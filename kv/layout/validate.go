@@ -188,7 +188,7 @@ func (v *validator) readPlaces() error {
 				checked[p.Map] = true
 				for axis := geometry.Block; axis <= geometry.Dim; axis++ {
 					if n := e.size(axis, ci); s.extent[axis] != n {
-						return refuse(s.extent[axis], "the digits of map %d tile so many places of %s, component %s has %d", p.Map, axis, c.Name, n)
+						return refuse(s.extent[axis], "the digits of map %d tile so many places of %s, component %s has %d", p.Map, e.Name(axis), c.Name, n)
 					}
 				}
 				if s.need < c.DType.Bits() {

@@ -35,9 +35,9 @@ func TestValidateRefuses(t *testing.T) {
 		{"a layer beyond", hnd, func(l *layout.Layout) { l.Extent.Layers = []int{41, 1 << 14} }, "layers[1]", "layer numbers"},
 		{"no blocks", hnd, func(l *layout.Layout) { l.Extent.Blocks = 0 }, "blocks", "want 1"},
 		{"too many tokens", hnd, func(l *layout.Layout) { l.Extent.Tokens = 1 << 21 }, "block", "want 1"},
-		{"negative heads", hnd, func(l *layout.Layout) { l.Extent.Heads = -1 }, "heads", "want 0"},
-		{"no heads where there are", hnd, func(l *layout.Layout) { l.Extent.Heads = 0 }, "heads", "has 8 heads"},
-		{"more heads than the model", hnd, func(l *layout.Layout) { l.Extent.Heads = 9 }, "heads", "8 in the whole model"},
+		{"negative heads", hnd, func(l *layout.Layout) { l.Extent.Heads = []int{2, -1} }, "heads[1]", "want 0"},
+		{"no heads where there are", hnd, func(l *layout.Layout) { l.Extent.Heads = []int{2, 0} }, "heads[1]", "component v has 8 heads, the rank holds at least one"},
+		{"more heads than the model", hnd, func(l *layout.Layout) { l.Extent.Heads = []int{2, 9} }, "heads[1]", "component v has 8 in the whole model"},
 		{"more blocks than digits", hnd, func(l *layout.Layout) { l.Extent.Blocks = 4 }, "places[0][0]", "tile so many places of block"},
 		{"no components", hnd, func(l *layout.Layout) { l.Extent.Components = nil }, "components", "want 1"},
 		{"a component twice", hnd, func(l *layout.Layout) { l.Extent.Components[1].Name = "k" }, "components[1].name", "named twice"},
@@ -88,6 +88,73 @@ func TestValidateRefuses(t *testing.T) {
 	}
 }
 
+// TestValidatePeer changes what a peer can say of components, heads and states.
+// Whatever it says, the message stays short.
+func TestValidatePeer(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	states := func(f func(l *layout.Layout)) func(l *layout.Layout) {
+		return func(l *layout.Layout) {
+			*l = *resolve(t, mamba(), convDS, nil)
+			l.Extent.Components, l.Extent.Heads = slices.Clone(l.Extent.Components), slices.Clone(l.Extent.Heads)
+			f(l)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(l *layout.Layout)
+		want   string
+	}{
+		{"no heads", func(l *layout.Layout) { l.Extent.Heads = nil }, "heads is 0: want a number for each of 4 components"},
+		{"heads of some", func(l *layout.Layout) { l.Extent.Heads = l.Extent.Heads[:3] }, "heads is 3: want a number for each of 4 components"},
+		{"heads of many", func(l *layout.Layout) { l.Extent.Heads = make([]int, 1<<20) }, "heads is 1048576: want a number for each of 4 components"},
+		{"negative heads", func(l *layout.Layout) { l.Extent.Heads[3] = -1 }, "heads[3] is -1: want 0 (no heads) to 16384"},
+		{"huge heads", func(l *layout.Layout) { l.Extent.Heads[3] = 1 << 60 }, "heads[3] is 1152921504606846976: want 0 (no heads) to 16384"},
+		{"heads of none", func(l *layout.Layout) { l.Extent.Components[3].Heads = 0 }, "heads[3] is 2: component v_scale has 0 in the whole model"},
+		{"none of some heads", func(l *layout.Layout) { l.Extent.Heads[3] = 0 }, "heads[3] is 0: component v_scale has 8 heads, the rank holds at least one"},
+		{"more heads than the model", func(l *layout.Layout) { l.Extent.Heads[3] = 9 }, "heads[3] is 9: component v_scale has 8 in the whole model"},
+		{"other heads than the digits", func(l *layout.Layout) { l.Extent.Heads[3] = 4 }, "places[3][0] is 2: the digits of map 3 tile so many places of head, component v_scale has 4"},
+		{"a model of too many heads", func(l *layout.Layout) { l.Extent.Components[3].Heads = 1 << 15 }, "components[3].heads is 32768: want 0 (no heads) to 16384"},
+		{"a model of negative heads", func(l *layout.Layout) { l.Extent.Components[3].Heads = -8 }, "components[3].heads is -8: want 0 (no heads) to 16384"},
+		{"a unit of one", func(l *layout.Layout) { l.Extent.Components[3].Unit = 1 }, "components[3].unit is 1: want a divisor of the rank's 2 heads above 1, or nothing for 1"},
+		{"a negative unit", func(l *layout.Layout) { l.Extent.Components[3].Unit = -2 }, "components[3].unit is -2: want a divisor of the rank's 2 heads above 1, or nothing for 1"},
+		{"a unit larger than the rank's heads", func(l *layout.Layout) { l.Extent.Components[3].Unit = 4 }, "components[3].unit is 4: want a divisor of the rank's 2 heads above 1, or nothing for 1"},
+		{"a unit of no heads", func(l *layout.Layout) {
+			l.Extent.Components[3].Heads, l.Extent.Heads[3], l.Extent.Components[3].Unit = 0, 0, 1<<60
+		}, "components[3].unit is 1152921504606846976: want a divisor of the rank's 0 heads above 1, or nothing for 1"},
+		{"a unit that does not divide the model's heads", func(l *layout.Layout) { l.Extent.Components[3].Heads, l.Extent.Components[3].Unit = 7, 2 }, "components[3].unit is 2: want a divisor of the model's 7 heads"},
+		{"an entry of one", func(l *layout.Layout) { l.Extent.Components[3].Entry = 1 }, "components[3].tokens_per_entry is 1: want a divisor of the block's 4 tokens above 1, or nothing for 1"},
+		{"a negative entry", func(l *layout.Layout) { l.Extent.Components[3].Entry = -2 }, "components[3].tokens_per_entry is -2: want a divisor of the block's 4 tokens above 1, or nothing for 1"},
+		{"an entry that does not divide", func(l *layout.Layout) { l.Extent.Components[3].Entry = 3 }, "components[3].tokens_per_entry is 3: want a divisor of the block's 4 tokens above 1, or nothing for 1"},
+		{"an entry larger than a block", func(l *layout.Layout) { l.Extent.Components[3].Entry = 8 }, "components[3].tokens_per_entry is 8: want a divisor of the block's 4 tokens above 1, or nothing for 1"},
+		{"a huge entry", func(l *layout.Layout) { l.Extent.Tokens, l.Extent.Components[3].Entry = 1<<20, 1<<20 }, "components[3].tokens_per_entry is 1048576: want a divisor of the block's 1048576 tokens above 1, or nothing for 1"},
+		{"entries where the digits have tokens", func(l *layout.Layout) { l.Extent.Components[3].Entry = 2 }, "places[3][0] is 4: the digits of map 3 tile so many places of token, component v_scale has 2"},
+		{"a scale of nothing", func(l *layout.Layout) { l.Extent.Components[3].Scales = "w" }, `components[3].scales is "w": names no other component`},
+		{"a scale of a long name", func(l *layout.Layout) { l.Extent.Components[3].Scales = long }, `components[3].scales is "` + long[:128] + `...": names no other component`},
+		{"a scale of itself", func(l *layout.Layout) { l.Extent.Components[3].Scales = "v_scale" }, `components[3].scales is "v_scale": names no other component`},
+		{"a scale of a scale", func(l *layout.Layout) { l.Extent.Components[3].Scales = "k_scale" }, `components[3].scales is "k_scale": is a scale itself`},
+		{"a long name", func(l *layout.Layout) { l.Extent.Components[3].Name = long }, `components[3].name is "` + long[:128] + `...": want 1 to 128 bytes of text`},
+		{"a state of tokens", func(l *layout.Layout) { l.Extent.State = true }, "block is 4: a slot holds one state"},
+		{"tokens of a state", states(func(l *layout.Layout) { l.Extent.Tokens = 4 }), "block is 4: a slot holds one state"},
+		{"entries of a state", states(func(l *layout.Layout) { l.Extent.Components[0].Entry = 2 }), "components[0].tokens_per_entry is 2: want a divisor of the block's 1 tokens above 1, or nothing for 1"},
+		{"channels parted inside a unit", states(func(l *layout.Layout) { l.Extent.Heads[1] = 2 }), "components[1].unit is 4: want a divisor of the rank's 2 heads above 1, or nothing for 1"},
+		{"more slots than digits", states(func(l *layout.Layout) { l.Extent.Blocks = 4 }), "places[0][0] is 3: the digits of map 0 tile so many places of slot, component x has 4"},
+		{"more channels than digits", states(func(l *layout.Layout) { l.Extent.Heads[0] = 16 }), "places[0][0] is 8: the digits of map 0 tile so many places of channel, component x has 16"},
+		{"a component that fits no slot", states(func(l *layout.Layout) { l.Places[1][0].Offset -= 8 }), `places is region "layer0": component x of layer 0 and component B of layer 0 overlap, or interleave with strides that do not show that they lie apart`},
+	} {
+		l := resolve(t, scaled(), "block component {k: head token dim; v: token head dim; k_scale: head token dim; v_scale: token head dim}", nil)
+		l.Extent.Components = slices.Clone(l.Extent.Components)
+		c.change(l)
+		err := l.Validate()
+		var e *layout.Error
+		if !errors.As(err, &e) || err.Error() != "layout: "+c.want {
+			t.Errorf("%s:\ngot  %.300v\nwant layout: %.300s", c.name, err, c.want)
+		}
+		if err != nil && len(err.Error()) > 400 {
+			t.Errorf("%s: a message of %d bytes", c.name, len(err.Error()))
+		}
+	}
+}
+
 // TestValidateHandmade has layouts that no order gives and that are legal.
 func TestValidateHandmade(t *testing.T) {
 	e := kv()
@@ -103,7 +170,7 @@ func TestValidateHandmade(t *testing.T) {
 			Places:  [][]layout.Place{{{Offset: 140 * 8}}, {{Offset: 12 * 8}}},
 		},
 		"an axis of one coordinate with a digit": {
-			Extent:  layout.Extent{Layers: []int{0}, Blocks: 1, Tokens: 1, Components: []geometry.Component{{Name: "c", Dim: 8, DType: geometry.Int8}}},
+			Extent:  layout.Extent{Layers: []int{0}, Blocks: 1, Tokens: 1, Heads: []int{0}, Components: []geometry.Component{{Name: "c", Dim: 8, DType: geometry.Int8}}},
 			Regions: []layout.Region{{Name: "r", Bytes: 8}},
 			Maps:    [][]layout.Digit{{{Axis: geometry.Block, Mod: 1, Div: 1, Stride: 64}, {Axis: geometry.Dim, Mod: 8, Div: 1, Stride: 8}}},
 			Places:  [][]layout.Place{{{}}},
@@ -123,7 +190,7 @@ func TestValidateHandmade(t *testing.T) {
 
 // llama70b is a rank of the reference model.
 func llama70b(layers int) layout.Extent {
-	e := layout.Extent{Blocks: 256, Tokens: 16, Heads: 4, Components: []geometry.Component{
+	e := layout.Extent{Blocks: 256, Tokens: 16, Heads: []int{4, 4}, Components: []geometry.Component{
 		{Name: "k", Heads: 8, Dim: 128, DType: geometry.BF16}, {Name: "v", Heads: 8, Dim: 128, DType: geometry.BF16}}}
 	for i := range layers {
 		e.Layers = append(e.Layers, i)

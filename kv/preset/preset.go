@@ -79,26 +79,52 @@ func (r row) preset() Preset {
 	if r.aliases != "" {
 		p.Aliases = strings.Fields(r.aliases)
 	}
-	common, branch, _ := strings.Cut(r.order, "{")
+	p.Spec.Order = order(r.order)
+	return p
+}
+
+// order reads an order of the table. A branch is its last entry.
+func order(text string) []layout.Entry {
+	var out []layout.Entry
+	common, branch, branches := strings.Cut(text, "{")
 	for word := range strings.FieldsSeq(common) {
 		if word == "component" {
-			p.Spec.Order = append(p.Spec.Order, layout.Entry{Component: true})
+			out = append(out, layout.Entry{Component: true})
 			continue
 		}
-		p.Spec.Order = append(p.Spec.Order, layout.Entry{Item: item(word)})
+		out = append(out, layout.Entry{Item: item(word)})
 	}
-	if branch != "" {
-		items := map[string][]layout.Item{}
-		for one := range strings.SplitSeq(strings.TrimSuffix(branch, "}"), ";") {
-			name, list, _ := strings.Cut(one, ":")
-			name = strings.TrimSpace(name)
-			for word := range strings.FieldsSeq(list) {
-				items[name] = append(items[name], item(word))
-			}
+	if !branches {
+		return out
+	}
+	branch, ok := strings.CutSuffix(strings.TrimSpace(branch), "}")
+	if !ok {
+		panic(fmt.Sprintf("preset: %q in the table does not end its branch", text))
+	}
+	below := map[string][]layout.Entry{}
+	for _, one := range parts(branch) {
+		key, rest, _ := strings.Cut(one, ":")
+		below[strings.TrimSpace(key)] = order(rest)
+	}
+	return append(out, layout.Entry{Branch: below})
+}
+
+// parts divides a branch at the semicolons that stand in no branch below.
+func parts(branch string) []string {
+	var out []string
+	depth, from := 0, 0
+	for i, c := range branch {
+		switch {
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		case c == ';' && depth == 0:
+			out = append(out, branch[from:i])
+			from = i + 1
 		}
-		p.Spec.Order = append(p.Spec.Order, layout.Entry{Branch: items})
 	}
-	return p
+	return append(out, branch[from:])
 }
 
 func item(text string) layout.Item {

@@ -1,10 +1,13 @@
 package preset
 
 // The table. Orders are written outermost first with blanks between the items;
-// a branch by component is "{k: items; v: items}".
+// a branch by component is "{k: items; v: items}", by sets of components
+// "{x,B,C: items; ssm: items}", and may hold further ones. A branch whose only
+// key is all components says which they are and in which order they must come.
 //
 // Shapes are given as the engines write them: L layers, B blocks, N tokens a
-// block, H heads, D elements of a head, C what a (token, head) row holds.
+// block, H heads, D elements of a head, C what a (token, head) row holds; for
+// states S slots, W the kernel's width less one, and channels by their names.
 var table = [...]row{
 	// vLLM, one unit a (token, head) row: K then V.
 	{
@@ -125,6 +128,86 @@ var table = [...]row{
 		order:  "block token component dim",
 		doc:    "[B,N,latent] a layer, for components without heads (heads: 0); parts of the latent one after the other",
 		source: "vllm MLACommonBackend.get_kv_cache_shape (num_blocks, block_size, head_size)",
+	},
+	// vLLM, quantised caches with their scales inside the block.
+	{
+		name: "vllm/token-head-scales-hnd", aliases: "token-head-scales-hnd", claim: "HND",
+		order:  "block head token component {k,k_scale,v,v_scale: component dim}",
+		doc:    "[B,H,N,2(D+4/e)] a layer: of each (token, head) K and its fp32 scale, then V and its scale; fp8_per_token_head and int8_per_token_head, HND",
+		source: "vllm TritonAttentionBackend.get_kv_cache_shape and _ensure_scale_caches; #38378, #56081: K data, K scale, V data, V scale in each head's slot",
+	},
+	{
+		name: "vllm/token-head-scales-nhd", aliases: "token-head-scales-nhd", claim: "NHD",
+		order:  "block token head component {k,k_scale,v,v_scale: component dim}",
+		doc:    "[B,N,H,2(D+4/e)] a layer: of each (token, head) K and its fp32 scale, then V and its scale; fp8_per_token_head and int8_per_token_head, NHD",
+		source: "vllm TritonAttentionBackend.get_kv_cache_shape with token and head exchanged by the stride order; #38378, #56081",
+	},
+	{
+		name: "vllm/nvfp4-hnd", aliases: "nvfp4-hnd", claim: "HND", bits: []int64{4, 8},
+		order:  "block component {k,k_scale,v,v_scale: component {k: head token dim; k_scale: head token dim; v: head token dim; v_scale: head token/4 dim token%4}}",
+		doc:    "[B,2H,N,D/2+D/16] a layer in name; in bytes a block is K, K's scales, V, V's scales, and V's scales lie in fours of tokens; NVFP4 with trtllm-gen (SM100)",
+		source: "vllm nvfp4_kv_cache_kernels.cu: data and scales of a side are separate regions, V's through swizzle_scale_offset; nvfp4_kv_cache_split_views; #44455",
+	},
+	{
+		name: "vllm/nvfp4-linear-hnd", aliases: "nvfp4-linear-hnd", claim: "HND", bits: []int64{4, 8},
+		order:  "block component {k,k_scale,v,v_scale: component head token dim}",
+		doc:    "[B,2,H,N,D/2+D/16] a layer in name; in bytes a block is K, K's scales, V, V's scales, none of them swizzled; NVFP4 on SM120, HND",
+		source: "vllm #49011 and #50085: linear V scales on SM120 and SM121; nvfp4_kv_cache_split_views",
+	},
+	{
+		name: "vllm/nvfp4-linear-nhd", aliases: "nvfp4-linear-nhd", claim: "NHD", bits: []int64{4, 8},
+		order:  "block component {k,k_scale,v,v_scale: component token head dim}",
+		doc:    "[B,2,N,H,D/2+D/16] a layer in name; in bytes a block is K, K's scales, V, V's scales, none of them swizzled; NVFP4 on SM120, NHD",
+		source: "vllm #49011 and #50085: linear V scales on SM120 and SM121; nvfp4_kv_cache_split_views",
+	},
+	{
+		name: "vllm/mla-fp8", aliases: "mla-fp8", bits: []int64{8, 16, 32},
+		order:  "block token component {latent,scale,rope: component dim}",
+		doc:    "[B,N,656] bytes a layer: of each token 512 fp8 of the latent, 4 fp32 scales of 128 each, 64 bf16 of rope; fp8_ds_mla",
+		source: "vllm v1/attention/backends/mla/flashmla_sparse.py: 512 bytes NoPE, 16 bytes of scales, 128 bytes RoPE of a token",
+	},
+	{
+		name: "vllm/indexer", aliases: "indexer", bits: []int64{8, 32},
+		order:  "block component {index_k,index_scale: component token dim}",
+		doc:    "[B,N,132] bytes a layer in name; in bytes a block is all its keys (128 fp8 each), then all their fp32 scales: sparse attention's indexer",
+		source: "vllm csrc/cache_kernels.cu indexer_k_quant_and_cache_kernel: the scale of a token at block_size * head_dim + token * 4 of its block",
+	},
+	// vLLM, states: conv and recurrent state of a layer in one page.
+	{
+		name: "vllm/mamba1-ds", aliases: "mamba1-ds",
+		order:  "slot component {x,ssm: component channel dim}",
+		doc:    "[S,x,W], then [S,x,state] of the same page: Mamba1 with VLLM_SSM_CONV_STATE_LAYOUT=DS",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py mamba1_state_shape, (dim, state_len)",
+	},
+	{
+		name: "vllm/mamba1-sd", aliases: "mamba1-sd",
+		order:  "slot component {x,ssm: component {x: dim channel; ssm: channel dim}}",
+		doc:    "[S,W,x], then [S,x,state] of the same page: Mamba1 with VLLM_SSM_CONV_STATE_LAYOUT=SD, the default",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py mamba1_state_shape, (state_len, dim)",
+	},
+	{
+		name: "vllm/mamba2-ds", aliases: "mamba2-ds",
+		order:  "slot component {x,B,C,ssm: component channel dim}",
+		doc:    "[S,x|B|C,W], then [S,heads,head dim * state] of the same page: Mamba2 with VLLM_SSM_CONV_STATE_LAYOUT=DS",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py mamba2_state_shape, (dim, state_len)",
+	},
+	{
+		name: "vllm/mamba2-sd", aliases: "mamba2-sd",
+		order:  "slot component {x,B,C,ssm: component {x,B,C: dim component channel; ssm: channel dim}}",
+		doc:    "[S,W,x|B|C], then [S,heads,head dim * state] of the same page: Mamba2 with VLLM_SSM_CONV_STATE_LAYOUT=SD, the default",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py mamba2_state_shape, (state_len, dim)",
+	},
+	{
+		name: "vllm/gdn-ds", aliases: "gdn-ds",
+		order:  "slot component {q,k,v,ssm: component channel dim}",
+		doc:    "[S,q|k|v,W], then [S,v heads,v dim * k dim] of the same page: gated delta net and KDA with VLLM_SSM_CONV_STATE_LAYOUT=DS",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py gated_delta_net_state_shape and kda_state_shape, (dim, state_len)",
+	},
+	{
+		name: "vllm/gdn-sd", aliases: "gdn-sd",
+		order:  "slot component {q,k,v,ssm: component {q,k,v: dim component channel; ssm: channel dim}}",
+		doc:    "[S,W,q|k|v], then [S,v heads,v dim * k dim] of the same page: gated delta net and KDA with VLLM_SSM_CONV_STATE_LAYOUT=SD, the default",
+		source: "vllm model_executor/layers/mamba/mamba_utils.py gated_delta_net_state_shape and kda_state_shape, (state_len, dim)",
 	},
 	// TensorRT-LLM: one pool, a block holds all layers.
 	{

@@ -10,9 +10,11 @@ package shard
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
 )
 
 // Grid is an axis of the rank grid.
@@ -49,6 +51,9 @@ type Spec struct {
 	Interleave int     // consecutive tokens dealt at a time, >= 1; 1 where DCPSize is 1
 	Heads      [][]int // one list a TP rank, in storage order; nil: contiguous equal parts
 	Order      [3]Grid // outermost first; all three axes
+	// Places, where not nil, says by rank number where in the grid each rank
+	// stands, and Order says nothing.
+	Places []Place
 }
 
 // Error is a shard that cannot be. Field is the dotted place below "shard".
@@ -116,23 +121,89 @@ func (s Spec) Validate(m geometry.Model) error {
 	if n := s.TP * len(s.Stages) * s.DCPSize; n > MaxRanks {
 		return &Error{"ranks", n, fmt.Sprintf("want at most %d", MaxRanks)}
 	}
-	for _, g := range m.Groups {
-		if err := s.validateHeads(g.Heads()); err != nil {
-			return err
+	if err := s.validatePlaces(); err != nil {
+		return err
+	}
+	headed := false
+	for gi := range m.Groups {
+		g := &m.Groups[gi]
+		for _, class := range g.Classes() {
+			headed = headed || class.Heads > 0
+			if err := s.validateHeads(g, class); err != nil {
+				return err
+			}
+			if class.Entry > 1 && s.DCPSize > 1 && s.Interleave%class.Entry != 0 {
+				return &Error{"dcp.interleave", s.Interleave, fmt.Sprintf("parts the entries of %d tokens that %s has", class.Entry, called(g))}
+			}
 		}
+		if g.State && s.DCPSize > 1 {
+			return &Error{"dcp.size", s.DCPSize, fmt.Sprintf("group %q keeps states, which have no tokens to deal: give the group a shard of its own", g.Name)}
+		}
+		for _, share := range g.Shared {
+			if s.stage(share.Layer) != s.stage(share.Owner) {
+				return &Error{"pp", fmt.Sprint(s.Stages), fmt.Sprintf("layer %d shares the cache of layer %d, which lies in another stage", share.Layer, share.Owner)}
+			}
+		}
+	}
+	if s.Heads != nil && !headed {
+		return &Error{"heads", "given", "the model's components have no heads: every tp rank holds them whole"}
 	}
 	return nil
 }
 
-func (s Spec) validateHeads(heads int) error {
+// called is a group in a message.
+func called(g *geometry.Group) string {
+	if g.Name == "" {
+		return "the model"
+	}
+	return fmt.Sprintf("group %q", g.Name)
+}
+
+// stage is the pipeline stage of a layer.
+func (s Spec) stage(layer int) int {
+	for i, n := range s.Stages {
+		if layer < n {
+			return i
+		}
+		layer -= n
+	}
+	return len(s.Stages)
+}
+
+// validatePlaces checks that the places are those of the grid, each once.
+func (s Spec) validatePlaces() error {
+	if s.Places == nil {
+		return nil
+	}
+	if len(s.Places) != s.Ranks() {
+		return &Error{"ranks", len(s.Places), fmt.Sprintf("want a place for each of %d ranks", s.Ranks())}
+	}
+	seen := make(map[Place]int, len(s.Places))
+	for r, p := range s.Places {
+		if p.PP < 0 || p.PP >= len(s.Stages) || p.TP < 0 || p.TP >= s.TP || p.DCP < 0 || p.DCP >= s.DCPSize {
+			return &Error{fmt.Sprintf("ranks[%d]", r), p, fmt.Sprintf("want a place in %d pp x %d tp x %d dcp", len(s.Stages), s.TP, s.DCPSize)}
+		}
+		if o, ok := seen[p]; ok {
+			return &Error{fmt.Sprintf("ranks[%d]", r), p, fmt.Sprintf("is the place of rank %d", o)}
+		}
+		seen[p] = r
+	}
+	return nil
+}
+
+func (s Spec) validateHeads(g *geometry.Group, class geometry.Class) error {
+	heads := class.Heads
+	if heads == 0 {
+		return nil
+	}
 	if s.Heads == nil {
-		if heads > 0 && heads%s.TP != 0 && s.TP%heads != 0 {
-			return &Error{"tp", s.TP, fmt.Sprintf("%d heads do not split evenly over tp %d, nor tp over heads: give the shard's heads explicitly", heads, s.TP)}
+		if units := heads / class.Unit; units%s.TP != 0 && s.TP%units != 0 {
+			return &Error{"tp", s.TP, fmt.Sprintf("%d heads do not split evenly over tp %d, nor tp over heads: give the shard's heads explicitly", units, s.TP)}
 		}
 		return nil
 	}
-	if heads == 0 {
-		return &Error{"heads", "given", "the model's components have no heads: every tp rank holds them whole"}
+	if class.Unit > 1 || g.State {
+		return &Error{"heads", "given", fmt.Sprintf("%s has channels, which are dealt in equal parts", called(g))}
 	}
 	if len(s.Heads) != s.TP {
 		return &Error{"heads", len(s.Heads), fmt.Sprintf("want one list for each of %d tp ranks", s.TP)}
@@ -178,6 +249,9 @@ type Place struct{ PP, TP, DCP int }
 // Place returns where in the grid rank r stands.
 // Preconditions: 0 <= r < Ranks, s is valid.
 func (s Spec) Place(r int) Place {
+	if s.Places != nil {
+		return s.Places[r]
+	}
 	var p Place
 	for i := len(s.Order) - 1; i >= 0; i-- {
 		n := s.size(s.Order[i])
@@ -196,6 +270,9 @@ func (s Spec) Place(r int) Place {
 
 // Rank is the inverse of Place.
 func (s Spec) Rank(p Place) int {
+	if s.Places != nil {
+		return slices.Index(s.Places, p)
+	}
 	r := 0
 	for _, g := range s.Order {
 		v := p.DCP
@@ -212,16 +289,22 @@ func (s Spec) Rank(p Place) int {
 
 // Part is what one rank holds of one group.
 type Part struct {
-	Layers []int // model layer numbers in storage order; empty: none of the group's
-	Heads  []int // model head numbers in storage order; nil for a group without heads
+	Layers []int   // model layer numbers in storage order; empty: none of the group's
+	Heads  [][]int // by component: model head numbers in storage order; nil for one without heads
 	// Token t is held when (t/Interleave) mod Size == Phase, at the local
 	// place (t/(Interleave*Size))*Interleave + t mod Interleave.
 	Size, Interleave, Phase int
 }
 
-// HeadCount is the number of rows a token has on the rank: len(Heads), or 1
-// for a group without heads.
-func (p Part) HeadCount() int { return max(len(p.Heads), 1) }
+// Extent is the shape of the part on a rank with a pool of the given number of
+// blocks of block tokens each.
+func (p Part) Extent(g geometry.Group, block, blocks int) layout.Extent {
+	e := layout.Extent{Layers: p.Layers, Blocks: blocks, Tokens: block, Heads: make([]int, len(p.Heads)), Components: g.Components, State: g.State}
+	for i, h := range p.Heads {
+		e.Heads[i] = len(h)
+	}
+	return e
+}
 
 // Local returns the local place of canonical token t, and whether the rank
 // holds it.
@@ -251,20 +334,35 @@ func (s Spec) Part(g geometry.Group, r int) Part {
 			p.Layers = append(p.Layers, l)
 		}
 	}
-	heads := g.Heads()
-	switch {
-	case heads == 0:
-	case s.Heads != nil:
-		p.Heads = append([]int(nil), s.Heads[at.TP]...)
-	case s.TP >= heads:
-		p.Heads = []int{at.TP * heads / s.TP}
-	default:
-		n := heads / s.TP
-		for h := at.TP * n; h < (at.TP+1)*n; h++ {
-			p.Heads = append(p.Heads, h)
+	p.Heads = make([][]int, len(g.Components))
+	for i, c := range g.Components {
+		for k, o := range g.Components[:i] { // mostly the same for all
+			if o.Heads == c.Heads && o.Unit == c.Unit {
+				p.Heads[i] = p.Heads[k]
+				break
+			}
+		}
+		if p.Heads[i] == nil && c.Heads > 0 {
+			p.Heads[i] = s.heads(c, at.TP)
 		}
 	}
 	return p
+}
+
+// heads are the heads of a component that TP rank t holds: units t*n/TP and
+// what follows, n/TP of n in all, or the one that it shares with others.
+func (s Spec) heads(c geometry.Component, t int) []int {
+	if s.Heads != nil {
+		return slices.Clone(s.Heads[t])
+	}
+	unit := c.UnitHeads()
+	n := c.Heads / unit
+	first, count := t*n/s.TP*unit, max(n/s.TP, 1)*unit
+	out := make([]int, count)
+	for i := range out {
+		out[i] = first + i
+	}
+	return out
 }
 
 // Text is the canonical form, one line.
@@ -273,6 +371,9 @@ func (s Spec) Text() string {
 	fmt.Fprintf(&b, "shard tp %d pp %v dcp %d interleave %d order %s,%s,%s", s.TP, s.Stages, s.DCPSize, s.Interleave, s.Order[0], s.Order[1], s.Order[2])
 	if s.Heads != nil {
 		fmt.Fprintf(&b, " heads %v", s.Heads)
+	}
+	if s.Places != nil {
+		fmt.Fprintf(&b, " places %v", s.Places)
 	}
 	b.WriteByte('\n')
 	return b.String()

@@ -153,11 +153,14 @@ func TestHeads(t *testing.T) {
 		got := make([][]int, c.spec.TP)
 		for r := range c.spec.Ranks() {
 			p := c.spec.Part(m.Groups[0], r)
-			got[r] = p.Heads
-			if p.HeadCount() != max(len(p.Heads), 1) {
-				t.Errorf("%s: rank %d counts %d heads", c.name, r, p.HeadCount())
+			if len(p.Heads) != 1 {
+				t.Fatalf("%s: rank %d has heads %v of one component", c.name, r, p.Heads)
 			}
-			if c.heads == 0 && p.Heads != nil {
+			got[r] = p.Heads[0]
+			if e := p.Extent(m.Groups[0], 16, 8); !slices.Equal(e.Heads, []int{len(p.Heads[0])}) {
+				t.Errorf("%s: rank %d counts %d heads", c.name, r, e.Heads)
+			}
+			if c.heads == 0 && p.Heads[0] != nil {
 				t.Errorf("%s: rank %d has heads %v", c.name, r, p.Heads)
 			}
 		}
@@ -167,7 +170,7 @@ func TestHeads(t *testing.T) {
 	}
 	// What a caller does to a part stays with the caller.
 	s := shard.Spec{TP: 2, Stages: []int{1}, DCPSize: 1, Interleave: 1, Heads: [][]int{{0}, {1}}, Order: [3]shard.Grid{1, 2, 3}}
-	s.Part(model(1, 2).Groups[0], 0).Heads[0] = 9
+	s.Part(model(1, 2).Groups[0], 0).Heads[0][0] = 9
 	if s.Heads[0][0] != 0 {
 		t.Error("a part shares the spec's head list")
 	}
@@ -261,7 +264,7 @@ func TestPartsCover(t *testing.T) {
 		held := map[[3]int64]int{}
 		for r := range c.s.Ranks() {
 			p := c.s.Part(m.Groups[0], r)
-			heads := p.Heads
+			heads := p.Heads[0]
 			if heads == nil {
 				heads = []int{0}
 			}
