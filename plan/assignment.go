@@ -12,7 +12,7 @@ type Assignment struct {
 	Destination int    // rank
 	Source      int    // rank
 	Layers      Range  // the model's layer numbers
-	Heads       Range  // the model's head numbers; {0, 1} for a group without heads
+	Heads       Range  // the model's head numbers; {0, 1} for components without heads; the components of one assignment have equally many
 	Tokens      Tokens
 }
 
@@ -50,6 +50,7 @@ func (p *Pair) ValidateAssignments(as []Assignment) error {
 		return &AssignmentError{MaxAssignments, "assignments", len(as), fmt.Sprintf("want at most %d", MaxAssignments)}
 	}
 	m := &p.Source.Model
+	layers := max(m.Layers, p.Destination.Model.Layers)
 	for i, a := range as {
 		bad := func(field string, v any, why string, args ...any) error {
 			return &AssignmentError{i, field, v, fmt.Sprintf(why, args...)}
@@ -67,14 +68,33 @@ func (p *Pair) ValidateAssignments(as []Assignment) error {
 		if a.Source < 0 || a.Source >= len(p.Source.Ranks) {
 			return bad("source rank", a.Source, "the source has %d ranks", len(p.Source.Ranks))
 		}
-		if a.Layers.From < 0 || a.Layers.To > m.Layers || a.Layers.From >= a.Layers.To {
-			return bad("layers", a.Layers, "want a range within 0 to %d", m.Layers)
+		if a.Layers.From < 0 || a.Layers.To > layers || a.Layers.From >= a.Layers.To {
+			return bad("layers", a.Layers, "want a range within 0 to %d", layers)
 		}
-		if h := max(g.Heads(), 1); a.Heads.From < 0 || a.Heads.To > h || a.Heads.From >= a.Heads.To {
+		first := -1
+		for ci, c := range g.Components {
+			switch {
+			case a.Components>>ci&1 == 0:
+			case first < 0:
+				first = ci
+			case c.Heads != g.Components[first].Heads:
+				return bad("components", fmt.Sprintf("%#x", a.Components), "%s has %d heads and %s %d: a box of both has no range of heads", g.Components[first].Name, g.Components[first].Heads, c.Name, c.Heads)
+			}
+		}
+		if h := g.Components[first].HeadCount(); a.Heads.From < 0 || a.Heads.To > h || a.Heads.From >= a.Heads.To {
 			return bad("heads", a.Heads, "want a range within 0 to %d", h)
 		}
 		if t := a.Tokens; !t.All() && (t.Size < 1 || t.Interleave < 1 || t.Phase < 0 || t.Phase >= t.Size || t.Size > 1<<12 || t.Interleave > 1<<20) {
 			return bad("tokens", t, "want phase below size, size 1 to 4096 and interleave 1 to 1048576")
+		} else if !t.All() {
+			if g.State {
+				return bad("tokens", t, "group %q keeps states: want all", g.Name)
+			}
+			for ci, c := range g.Components {
+				if a.Components>>ci&1 != 0 && t.Interleave%c.EntryTokens() != 0 {
+					return bad("tokens", t, "the interleave parts the entries of %d tokens of component %s", c.EntryTokens(), c.Name)
+				}
+			}
 		}
 	}
 	return nil

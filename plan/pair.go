@@ -24,16 +24,50 @@ type Side struct {
 	Shard  shard.Spec
 	Groups []Pool             // by group index of Model
 	Ranks  [][]*layout.Layout // [rank][group]; nil where the rank holds nothing of the group
+	// Own is, by group, its index among the engine's own groups, where a pair
+	// has not all of them; nil: the same. Memory and block tables that an engine
+	// gives are by its own groups.
+	Own []int
+}
+
+// OwnGroup is the index of a group among the engine's own.
+func (s *Side) OwnGroup(group int) int {
+	if s.Own == nil {
+		return group
+	}
+	return s.Own[group]
 }
 
 // Pool is the block pool of one group, the same size on every rank.
 type Pool struct {
-	Block  int // tokens a block, on each rank
-	Blocks int // blocks in the pool
+	Block  int // tokens a block, on each rank; 1 for a state
+	Blocks int // blocks in the pool; slots for states
+	// Ring, where not 0, is the number of blocks that a request goes round in:
+	// its table has that many entries and block i of its tokens lies in entry
+	// i mod Ring.
+	Ring int
+	// Shard is the group's own where it is sharded otherwise than the engine,
+	// over as many ranks; else nil.
+	Shard *shard.Spec
+}
+
+// ShardOf is how a group is sharded: its own way or the engine's. It must not
+// be modified.
+func (s *Side) ShardOf(group int) *shard.Spec {
+	if own := s.Groups[group].Shard; own != nil {
+		return own
+	}
+	return &s.Shard
+}
+
+// Part is what a rank holds of a group.
+func (s *Side) Part(group, rank int) shard.Part {
+	return s.ShardOf(group).Part(s.Model.Groups[group], rank)
 }
 
 // Pair is a source engine and a destination engine: all that a plan depends
-// on, and nothing about a request.
+// on, and nothing about a request. Both sides have the same groups in the same
+// order; Join makes a pair of sides that do not.
 type Pair struct {
 	Source, Destination Side
 }
@@ -96,8 +130,14 @@ func (p *Pair) Validate() error {
 	if err := p.Destination.Validate("destination"); err != nil {
 		return err
 	}
-	if d := geometry.Compare(p.Source.Model, p.Destination.Model); len(d) > 0 {
+	match, d := geometry.Compare(p.Source.Model, p.Destination.Model)
+	if len(d) > 0 {
 		return &Mismatch{Fields: d}
+	}
+	for i, g := range match.Groups {
+		if n := len(match.Groups); g.Source != i || g.Destination != i || n != len(p.Source.Groups) || n != len(p.Destination.Groups) {
+			return &Error{Side: "pair", Field: "groups", Value: fmt.Sprintf("%d and %d", len(p.Source.Groups), len(p.Destination.Groups)), Reason: "the sides of a pair have the same groups in the same order"}
+		}
 	}
 	return nil
 }
@@ -114,31 +154,73 @@ func (s *Side) Validate(name string) error {
 	if err := s.Model.Validate(); err != nil {
 		return &Error{Side: name, Err: err}
 	}
-	if err := s.Shard.Validate(s.Model); err != nil {
-		return &Error{Side: name, Err: err}
-	}
 	if len(s.Groups) != len(s.Model.Groups) {
 		return bad("groups", len(s.Groups), "the model has %d", len(s.Model.Groups))
+	}
+	var common []int // groups sharded as the engine is
+	for g, pool := range s.Groups {
+		if pool.Shard == nil {
+			common = append(common, g)
+		}
+	}
+	if err := s.Shard.Validate(s.Model.Select(common)); err != nil {
+		return &Error{Side: name, Err: err}
+	}
+	if s.Own != nil && len(s.Own) != len(s.Groups) {
+		return bad("own", len(s.Own), "there are %d groups", len(s.Groups))
+	}
+	for g, o := range s.Own {
+		if o < 0 || o >= geometry.MaxGroups || slices.Contains(s.Own[:g], o) {
+			return bad(fmt.Sprintf("own[%d]", g), o, "want the indices of groups, each once")
+		}
 	}
 	if len(s.Ranks) != s.Shard.Ranks() {
 		return bad("ranks", len(s.Ranks), "the shard has %d", s.Shard.Ranks())
 	}
 	for g, pool := range s.Groups {
+		group := &s.Model.Groups[g]
+		if own := pool.Shard; own != nil {
+			if err := own.Validate(s.Model.Select([]int{g})); err != nil {
+				return &Error{Side: name, Err: fmt.Errorf("group %q: %w", group.Name, err)}
+			}
+			if n := own.Ranks(); n != len(s.Ranks) {
+				return bad("shard", n, "group %q is sharded over that many ranks, the engine has %d", group.Name, len(s.Ranks))
+			}
+		}
+		// With one group a field is the side's.
+		at := func(field string) string { return field }
+		if len(s.Groups) > 1 {
+			at = func(field string) string { return fmt.Sprintf("groups[%d].%s", g, field) }
+		}
 		if pool.Block < 1 || pool.Block > 1<<20 {
-			return bad("block", pool.Block, "want 1 to 1048576 tokens")
+			return bad(at("block"), pool.Block, "want 1 to 1048576 tokens")
 		}
 		if pool.Blocks < 1 || pool.Blocks > 1<<28 {
-			return bad("blocks", pool.Blocks, "want 1 to 268435456")
+			return bad(at("blocks"), pool.Blocks, "want 1 to 268435456")
 		}
-		components := s.Model.Groups[g].Components
+		if group.State && pool.Block != 1 {
+			return bad(at("block"), pool.Block, "a slot of group %q holds one state", group.Name)
+		}
+		for _, c := range group.Components {
+			if pool.Block%c.EntryTokens() != 0 {
+				return bad(at("block"), pool.Block, "component %s has an entry for every %d tokens", c.Name, c.EntryTokens())
+			}
+		}
+		if pool.Ring < 0 || pool.Ring > pool.Blocks || pool.Ring > 0 && group.State {
+			return bad(at("ring"), pool.Ring, "want 0 (no ring) to %d blocks, and none in a group of states", pool.Blocks)
+		}
+		components := group.Components
 		var checked *layout.Layout // the ranks of a side mostly have equal layouts
 		for r, layouts := range s.Ranks {
 			if len(layouts) != len(s.Groups) {
 				return bad(fmt.Sprintf("ranks[%d].layouts", r), len(layouts), "want one a group, %d", len(s.Groups))
 			}
-			part := s.Shard.Part(s.Model.Groups[g], r)
+			part := s.Part(g, r)
 			l := layouts[g]
 			at := fmt.Sprintf("ranks[%d].layout", r)
+			if len(s.Groups) > 1 {
+				at = fmt.Sprintf("ranks[%d].layouts[%d]", r, g)
+			}
 			if l == nil {
 				if len(part.Layers) > 0 {
 					return bad(at, "absent", "the rank holds layers %s and there is no default layout", geometry.Ranges(part.Layers))
@@ -146,7 +228,8 @@ func (s *Side) Validate(name string) error {
 				continue
 			}
 			e := &l.Extent
-			fits := slices.Equal(part.Layers, e.Layers) && len(part.Heads) == e.Heads && pool.Block == e.Tokens && pool.Blocks == e.Blocks && slices.Equal(components, e.Components)
+			heads := part.Extent(*group, 0, 0).Heads
+			fits := slices.Equal(part.Layers, e.Layers) && slices.Equal(heads, e.Heads) && pool.Block == e.Tokens && pool.Blocks == e.Blocks && slices.Equal(components, e.Components) && group.State == e.State
 			if fits && checked != nil && (l == checked || same(l, checked)) {
 				continue
 			}
@@ -155,9 +238,10 @@ func (s *Side) Validate(name string) error {
 				have, got string
 			}{
 				{"layers", geometry.Ranges(part.Layers), geometry.Ranges(e.Layers)},
-				{"heads", fmt.Sprint(len(part.Heads)), fmt.Sprint(e.Heads)},
+				{"heads", fmt.Sprint(heads), fmt.Sprint(e.Heads)},
 				{"block", fmt.Sprint(pool.Block), fmt.Sprint(e.Tokens)},
 				{"blocks", fmt.Sprint(pool.Blocks), fmt.Sprint(e.Blocks)},
+				{"state", fmt.Sprint(group.State), fmt.Sprint(e.State)},
 				{"components", fmt.Sprint(components), fmt.Sprint(e.Components)},
 			} {
 				if c.have != c.got {
@@ -184,8 +268,18 @@ func (p *Pair) Text() string {
 
 func (s *Side) text(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "%s engine %q\n%s%s", name, s.Engine, s.Model.Text(), s.Shard.Text())
+	if s.Own != nil {
+		fmt.Fprintf(b, "own %v\n", s.Own)
+	}
 	for g, p := range s.Groups {
-		fmt.Fprintf(b, "pool %d block %d blocks %d\n", g, p.Block, p.Blocks)
+		fmt.Fprintf(b, "pool %d block %d blocks %d", g, p.Block, p.Blocks)
+		if p.Ring > 0 {
+			fmt.Fprintf(b, " ring %d", p.Ring)
+		}
+		b.WriteByte('\n')
+		if p.Shard != nil {
+			b.WriteString("pool " + p.Shard.Text())
+		}
 	}
 	seen := map[string]int{}
 	known := map[*layout.Layout]int{} // ranks often share one value
@@ -219,7 +313,7 @@ func (s *Side) text(b *strings.Builder, name string) {
 // same reports whether two layouts have equal fields, and so equal texts.
 func same(a, b *layout.Layout) bool {
 	x, y := &a.Extent, &b.Extent
-	return x.Blocks == y.Blocks && x.Tokens == y.Tokens && x.Heads == y.Heads && slices.Equal(x.Layers, y.Layers) && slices.Equal(x.Components, y.Components) &&
+	return x.Blocks == y.Blocks && x.Tokens == y.Tokens && x.State == y.State && slices.Equal(x.Heads, y.Heads) && slices.Equal(x.Layers, y.Layers) && slices.Equal(x.Components, y.Components) &&
 		slices.Equal(a.Regions, b.Regions) && slices.EqualFunc(a.Maps, b.Maps, slices.Equal[[]layout.Digit]) && slices.EqualFunc(a.Places, b.Places, slices.Equal[[]layout.Place])
 }
 

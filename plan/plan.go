@@ -51,7 +51,9 @@ type Edge struct {
 // Piece is a sequence of tokens of one period that stay inside one block on
 // either side: token Token + j*Step for j in [0, Count) lies in source table
 // entry SourceBlock (of the period) at in-block place SourceToken +
-// j*SourceStep, and likewise at the destination.
+// j*SourceStep, and likewise at the destination. Of components whose entries
+// are several tokens, tokens and in-block places count entries; the one state
+// of a slot counts as a token.
 type Piece struct {
 	Token, Step, Count                int64
 	SourceBlock, DestinationBlock     int64

@@ -18,6 +18,12 @@ import (
 //	edge 0 -> 1
 //	  piece 0: tokens 0 to 15, block 0 at 0 -> block 0 at 0
 //	  layer 0 k: layer0+16384 -> layer0+0, 8192 bytes, 2 x (16384 -> 8192)
+//
+// The heads of states are called channels, and their blocks slots; the pieces
+// of a component whose entries are several tokens count entries:
+//
+//	piece 1: entries 0 to 3 of 4 tokens, block 0 at 0 -> block 0 at 0
+//	piece 2: state, slot 0 -> slot 0
 func (p *Plan) Text(pair *Pair) string {
 	var b strings.Builder
 	for _, a := range p.Assignments {
@@ -27,7 +33,11 @@ func (p *Plan) Text(pair *Pair) string {
 		if len(p.Groups) > 1 {
 			fmt.Fprintf(&b, "group %d ", g)
 		}
-		fmt.Fprintf(&b, "period %d tokens, source %s, destination %s", period.Tokens, blocks(period.SourceBlocks), blocks(period.DestinationBlocks))
+		if isState(pair, g) {
+			fmt.Fprintf(&b, "period %s, source %s, destination %s", count(period.Tokens, "state"), count(period.SourceBlocks, "slot"), count(period.DestinationBlocks, "slot"))
+		} else {
+			fmt.Fprintf(&b, "period %d tokens, source %s, destination %s", period.Tokens, count(period.SourceBlocks, "block"), count(period.DestinationBlocks, "block"))
+		}
 		if period.From != 0 || period.To != period.Tokens {
 			fmt.Fprintf(&b, ", window %d to %d", period.From, period.To)
 		}
@@ -40,13 +50,13 @@ func (p *Plan) Text(pair *Pair) string {
 		}
 		b.WriteByte('\n')
 		src, dst := rankLayout(&pair.Source, e.Source, e.Group), rankLayout(&pair.Destination, e.Destination, e.Group)
-		last := -1
+		last, unit := -1, 0
 		for i := max(e.From, 0); i < min(e.To, len(p.Runs)); i++ {
 			r := &p.Runs[i]
-			if r.Piece != last {
-				last = r.Piece
+			if u := entryOf(pair, e.Group, r.Component); r.Piece != last || u != unit {
+				last, unit = r.Piece, u
 				if r.Piece >= 0 && r.Piece < len(p.Pieces) {
-					fmt.Fprintf(&b, "  piece %d: %s\n", r.Piece, p.Pieces[r.Piece].text())
+					fmt.Fprintf(&b, "  piece %d: %s\n", r.Piece, p.Pieces[r.Piece].text(u, isState(pair, e.Group)))
 				} else {
 					fmt.Fprintf(&b, "  piece %d?\n", r.Piece)
 				}
@@ -64,7 +74,11 @@ func (a Assignment) Text(pair *Pair) string {
 	for c := a.Components; c != 0; c &= c - 1 {
 		s += " " + componentName(pair, a.Group, bits.TrailingZeros64(c))
 	}
-	s += fmt.Sprintf(", layers %s, heads %s", a.Layers.text(), a.Heads.text())
+	heads := "heads"
+	if isState(pair, a.Group) {
+		heads = "channels"
+	}
+	s += fmt.Sprintf(", layers %s, %s %s", a.Layers.text(), heads, a.Heads.text())
 	if !a.Tokens.All() {
 		s += fmt.Sprintf(", tokens with (t / %d) mod %d = %d", a.Tokens.Interleave, a.Tokens.Size, a.Tokens.Phase)
 	}
@@ -81,20 +95,28 @@ func (r Range) text() string {
 	return fmt.Sprintf("%d-%d", r.From, r.To-1)
 }
 
-func blocks(n int64) string {
+func count(n int64, what string) string {
 	if n == 1 {
-		return "1 block"
+		return "1 " + what
 	}
-	return fmt.Sprintf("%d blocks", n)
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (q Piece) text() string {
-	tokens := fmt.Sprintf("token %d", q.Token)
+// text is a piece in words: of states, or of entries of so many tokens.
+func (q Piece) text(entry int, state bool) string {
+	if state && q.Count == 1 && q.Token|q.SourceToken|q.DestinationToken == 0 {
+		return fmt.Sprintf("state, slot %d -> slot %d", q.SourceBlock, q.DestinationBlock)
+	}
+	one, several, of := "token", "tokens", ""
+	if entry > 1 {
+		one, several, of = "entry", "entries", fmt.Sprintf(" of %d tokens", entry)
+	}
+	tokens := fmt.Sprintf("%s %d%s", one, q.Token, of)
 	switch {
 	case q.Count > 1 && q.Step == 1:
-		tokens = fmt.Sprintf("tokens %d to %d", q.Token, q.Token+q.Count-1)
+		tokens = fmt.Sprintf("%s %d to %d%s", several, q.Token, q.Token+q.Count-1, of)
 	case q.Count > 1:
-		tokens = fmt.Sprintf("tokens %d to %d by %d", q.Token, q.Token+(q.Count-1)*q.Step, q.Step)
+		tokens = fmt.Sprintf("%s %d to %d by %d%s", several, q.Token, q.Token+(q.Count-1)*q.Step, q.Step, of)
 	}
 	end := func(block, token, step int64) string {
 		s := fmt.Sprintf("block %d at %d", block, token)
@@ -127,6 +149,20 @@ func regionName(l *layout.Layout, i int) string {
 		return fmt.Sprintf("region %d?", i)
 	}
 	return l.Regions[i].Name
+}
+
+// isState reports whether the pair's group is one of states.
+func isState(pair *Pair, group int) bool {
+	m := &pair.Source.Model
+	return group >= 0 && group < len(m.Groups) && m.Groups[group].State
+}
+
+// entryOf is the tokens of an entry of a component, 1 where there is none.
+func entryOf(pair *Pair, group, i int) int {
+	if m := &pair.Source.Model; group >= 0 && group < len(m.Groups) && i >= 0 && i < len(m.Groups[group].Components) {
+		return m.Groups[group].Components[i].EntryTokens()
+	}
+	return 1
 }
 
 func componentName(pair *Pair, group, i int) string {

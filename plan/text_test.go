@@ -56,6 +56,48 @@ edge 0 -> 1
 	}
 }
 
+// States are told in their own words, and so are entries of several tokens.
+func TestPlanTextOfGroups(t *testing.T) {
+	p, _ := shown()
+	rank := []*layout.Layout{{Regions: []layout.Region{{Name: "pool"}}}, {Regions: []layout.Region{{Name: "state"}}}}
+	p.Source.Model.Groups = []geometry.Group{
+		{Name: "attention", Layers: []int{0}, Components: []geometry.Component{{Name: "k", Heads: 8, Dim: 128, DType: geometry.FP8E4M3}, {Name: "k_scale", Heads: 8, Dim: 1, DType: geometry.FP32, Entry: 4, Scales: "k"}}},
+		{Name: "mamba", State: true, Layers: []int{1}, Components: []geometry.Component{{Name: "x", Heads: 64, Dim: 3, DType: geometry.BF16}}},
+	}
+	p.Source.Ranks, p.Destination.Ranks = [][]*layout.Layout{rank}, [][]*layout.Layout{rank}
+	pl := &plan.Plan{
+		Assignments: []plan.Assignment{{Group: 1, Components: 1, Layers: plan.Range{From: 1, To: 2}, Heads: plan.Range{To: 32}}},
+		Groups:      []plan.Period{{Tokens: 16, To: 16, SourceBlocks: 1, DestinationBlocks: 1}, {Tokens: 1, To: 1, SourceBlocks: 1, DestinationBlocks: 1}},
+		Edges:       []plan.Edge{{To: 4}, {Group: 1, From: 4, To: 6}},
+		Pieces: []plan.Piece{
+			{Count: 16, Step: 1, SourceStep: 1, DestinationStep: 1}, {Count: 4, Step: 1, SourceStep: 1, DestinationStep: 1},
+			{Token: 1, Count: 1, SourceToken: 1, DestinationToken: 1}, {Count: 1}, {Count: 2, Step: 1, SourceStep: 1, DestinationStep: 1},
+		},
+		Runs: []plan.Run{{Bytes: 16}, {Component: 1, Piece: 1, Bytes: 16}, {Component: 1, Piece: 2, Bytes: 4}, {Piece: 2, Bytes: 4}, {Piece: 3, Layer: 1, Bytes: 192}, {Piece: 4, Layer: 1, Bytes: 192}},
+	}
+	want := `assign rank 0 <- rank 0: x, layers 1, channels 0-31, group 1
+group 0 period 16 tokens, source 1 block, destination 1 block
+group 1 period 1 state, source 1 slot, destination 1 slot
+edge 0 -> 0 group 0
+  piece 0: tokens 0 to 15, block 0 at 0 -> block 0 at 0
+  layer 0 k: pool+0 -> pool+0, 16 bytes
+  piece 1: entries 0 to 3 of 4 tokens, block 0 at 0 -> block 0 at 0
+  layer 0 k_scale: pool+0 -> pool+0, 16 bytes
+  piece 2: entry 1 of 4 tokens, block 0 at 1 -> block 0 at 1
+  layer 0 k_scale: pool+0 -> pool+0, 4 bytes
+  piece 2: token 1, block 0 at 1 -> block 0 at 1
+  layer 0 k: pool+0 -> pool+0, 4 bytes
+edge 0 -> 0 group 1
+  piece 3: state, slot 0 -> slot 0
+  layer 1 x: state+0 -> state+0, 192 bytes
+  piece 4: tokens 0 to 1, block 0 at 0 -> block 0 at 0
+  layer 1 x: state+0 -> state+0, 192 bytes
+`
+	if got := pl.Text(p); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestPlanJSON(t *testing.T) {
 	_, pl := shown()
 	b, err := json.Marshal(pl)

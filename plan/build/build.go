@@ -190,7 +190,7 @@ func (h *holdings) part(g, rank int) *shard.Part {
 		h.parts[g] = make([]*shard.Part, len(h.side.Ranks))
 	}
 	if h.parts[g][rank] == nil {
-		p := h.side.Shard.Part(h.side.Model.Groups[g], rank)
+		p := h.side.Part(g, rank)
 		h.parts[g][rank] = &p
 	}
 	return h.parts[g][rank]
@@ -245,12 +245,13 @@ func (b *builder) period(g int, as []plan.Assignment) (plan.Period, error) {
 // repeat says after how many tokens and table entries the places of a side's
 // tokens repeat.
 func repeat(s *plan.Side, g int) (tokens, entries int64, ok bool) {
-	block, interleave := int64(s.Groups[g].Block), int64(s.Shard.Interleave)
-	if s.Shard.DCPSize == 1 {
+	spec := s.ShardOf(g)
+	block, interleave := int64(s.Groups[g].Block), int64(spec.Interleave)
+	if spec.DCPSize == 1 {
 		return block, 1, true
 	}
-	local, ok := lcm(block, interleave, maxPeriod/int64(s.Shard.DCPSize))
-	return local * int64(s.Shard.DCPSize), local / block, ok
+	local, ok := lcm(block, interleave, maxPeriod/int64(spec.DCPSize))
+	return local * int64(spec.DCPSize), local / block, ok
 }
 
 // edge lowers all assignments of one edge, which are those with the given
@@ -262,22 +263,29 @@ func (b *builder) edge(as []plan.Assignment, which []int) error {
 	if sl == nil || dl == nil {
 		return nil
 	}
+	group := &b.pair.Source.Model.Groups[e.Group]
 	l := lowering{
-		b: b, edge: e, index: len(b.out.Edges), group: &b.pair.Source.Model.Groups[e.Group],
+		b: b, edge: e, index: len(b.out.Edges), group: group, classes: group.Classes(),
 		source:      end{sl, b.form(0, sl), b.source.part(e.Group, e.Source)},
 		destination: end{dl, b.form(1, dl), b.destination.part(e.Group, e.Destination)},
 	}
+	l.rows = make([][]row, len(l.classes))
 	for _, i := range which {
 		l.a = &as[i]
-		if err := l.run(); err != nil {
-			return err
+		for c := range l.classes {
+			if l.mask = l.a.Components & l.classes[c].Components; l.mask == 0 {
+				continue
+			}
+			if err := l.run(c); err != nil {
+				return err
+			}
 		}
 	}
 	e.To = len(b.out.Runs)
 	if e.To == e.From {
 		return nil
 	}
-	if len(which) > 1 {
+	if len(which) > 1 || len(l.classes) > 1 {
 		slices.SortStableFunc(b.out.Runs[e.From:e.To], func(x, y plan.Run) int { return cmp.Compare(x.Layer, y.Layer) })
 	}
 	b.out.Edges = append(b.out.Edges, e)

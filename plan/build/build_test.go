@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,18 +17,11 @@ import (
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
+	"github.com/kvferry/kvferry/plan/fixture"
 	"github.com/kvferry/kvferry/plan/proof"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the goldens anew; review the difference")
-
-// half is one side of a pair, in the words of pair files.
-type half struct {
-	shard  string
-	block  int
-	layout string
-}
 
 const (
 	kv8  = "{name: k, heads: 8, dim: 128, dtype: bf16}, {name: v, heads: 8, dim: 128, dtype: bf16}"
@@ -35,42 +29,25 @@ const (
 	kv12 = "{name: k, heads: 12, dim: 16, dtype: bf16}, {name: v, heads: 12, dim: 16, dtype: bf16}"
 )
 
-func pair(t testing.TB, layers int, components string, source, destination half) *plan.Pair {
-	t.Helper()
-	side := func(h half) string {
-		l := h.layout
-		if strings.HasPrefix(l, "[") {
-			l = "{order: " + l + "}"
-		}
-		return fmt.Sprintf("{engine: e, shard: %s, block: %d, blocks: 512, layout: %s}", h.shard, h.block, l)
-	}
-	text := fmt.Sprintf("kvferry: pair/1\nmodel: {name: m, layers: %d, components: [%s]}\nsource: %s\ndestination: %s\n", layers, components, side(source), side(destination))
-	f, err := pairfile.Parse("test", []byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	p, err := f.Pair(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // everything asks each source rank for all that it holds, unless one before it
 // holds the same: for pairs whose ranks share heads whole or not at all.
 func everything(p *plan.Pair) []plan.Assignment {
 	var out []plan.Assignment
 	for gi, g := range p.Source.Model.Groups {
 		for d := range p.Destination.Ranks {
-			var seen []string
-			for s := range p.Source.Ranks {
-				part := fmt.Sprint(p.Source.Shard.Part(g, s))
-				if slices.Contains(seen, part) {
-					continue
+			for _, class := range g.Classes() {
+				first := bits.TrailingZeros64(class.Components)
+				var seen []string
+				for s := range p.Source.Ranks {
+					part := p.Source.Part(gi, s)
+					holds := fmt.Sprint(part.Layers, part.Phase, part.Heads[first])
+					if slices.Contains(seen, holds) {
+						continue
+					}
+					seen = append(seen, holds)
+					out = append(out, plan.Assignment{Group: gi, Components: class.Components, Destination: d, Source: s,
+						Layers: plan.Range{From: 0, To: p.Source.Model.Layers}, Heads: plan.Range{From: 0, To: max(class.Heads, 1)}})
 				}
-				seen = append(seen, part)
-				out = append(out, plan.Assignment{Group: gi, Components: 1<<len(g.Components) - 1, Destination: d, Source: s,
-					Layers: plan.Range{From: 0, To: p.Source.Model.Layers}, Heads: plan.Range{From: 0, To: max(g.Heads(), 1)}})
 			}
 		}
 	}
@@ -91,7 +68,7 @@ func built(t testing.TB, p *plan.Pair, windows ...build.Window) *plan.Plan {
 
 // reference is 80 layers, 8 heads, dim 128, bf16, blocks of 16, TP 2 to 4.
 func reference(t testing.TB, source, destination string) *plan.Pair {
-	return pair(t, 80, kv8, half{"{tp: 2}", 16, source}, half{"{tp: 4}", 16, destination})
+	return fixture.Pair(t, 80, kv8, fixture.Side("{tp: 2}", 16, source), fixture.Side("{tp: 4}", 16, destination))
 }
 
 var referenceLayouts = []string{"hnd", "nhd", "split-hnd", "split-nhd", "joint-hnd", "joint-nhd", "blhnc", "sglang", "trtllm"}
@@ -156,21 +133,21 @@ func TestRuns(t *testing.T) {
 		p       *plan.Pair
 		windows []build.Window
 	}{
-		{"packed-hnd", pair(t, 1, kv8, half{"{tp: 2}", 16, "hnd"}, half{"{tp: 4}", 16, "hnd"}), nil},
-		{"window", pair(t, 1, kv4, half{"{tp: 1}", 16, "hnd"}, half{"{tp: 2}", 32, "nhd"}), []build.Window{{From: 5, To: 27}}},
-		{"transposed-k", pair(t, 1, kv4, half{"{tp: 2}", 16, "[block, head, {k: [dim, token], v: [token, dim]}]"}, half{"{tp: 1}", 16, "joint-nhd"}), nil},
-		{"x-packed", pair(t, 1, kv4, half{"{tp: 2}", 16, "[block, head, {k: [dim/8, token, dim%8], v: [dim, token]}]"}, half{"{tp: 2}", 16, "hnd"}), nil},
-		{"block-16-64", pair(t, 1, kv4, half{"{tp: 1}", 16, "split-hnd"}, half{"{tp: 1}", 64, "split-hnd"}), nil},
-		{"block-64-16", pair(t, 1, kv4, half{"{tp: 1}", 64, "split-nhd"}, half{"{tp: 1}", 16, "split-nhd"}), nil},
-		{"block-48-32", pair(t, 1, kv4, half{"{tp: 1}", 48, "hnd"}, half{"{tp: 1}", 32, "hnd"}), nil},
-		{"dcp-singly", pair(t, 1, kv4, half{"{tp: 1, dcp: {size: 2, interleave: 1}}", 16, "nhd"}, half{"{tp: 1}", 16, "hnd"}), nil},
-		{"dcp-both", pair(t, 1, kv4, half{"{tp: 1, dcp: {size: 2, interleave: 4}}", 8, "nhd"}, half{"{tp: 1, dcp: {size: 3, interleave: 2}}", 8, "nhd"}), nil},
-		{"tp-2-3", pair(t, 2, kv12, half{"{tp: 2}", 16, "hnd"}, half{"{tp: 3, pp: [1, 1]}", 16, "hnd"}), nil},
-		{"heads", pair(t, 1, kv4, half{"{tp: 1, heads: [[3, 1, 0, 2]]}", 16, "hnd"}, half{"{tp: 2, heads: [[0, 2], [1, 3]]}", 16, "hnd"}), nil},
-		{"cross-layer", pair(t, 2, kv4, half{"{tp: 1}", 16, "[block, head, layer, token, component, dim]"}, half{"{tp: 2}", 16, "[block, head, token, component, dim]"}), nil},
-		{"mla", pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", half{"{tp: 2}", 64, "mla"}, half{"{tp: 1}", 64, "mla"}), nil},
-		{"unequal", pair(t, 1, "{name: k, heads: 2, dim: 24, dtype: bf16}, {name: v, heads: 2, dim: 16, dtype: fp8_e4m3}", half{"{tp: 1}", 16, "nhd"}, half{"{tp: 2}", 16, "hnd"}), nil},
-		{"half-bytes", pair(t, 1, "{name: k, heads: 2, dim: 32, dtype: fp4}", half{"{tp: 1}", 16, "nhd"}, half{"{tp: 2}", 16, "hnd"}), nil},
+		{"packed-hnd", fixture.Pair(t, 1, kv8, fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 4}", 16, "hnd")), nil},
+		{"window", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1}", 16, "hnd"), fixture.Side("{tp: 2}", 32, "nhd")), []build.Window{{From: 5, To: 27}}},
+		{"transposed-k", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 2}", 16, "[block, head, {k: [dim, token], v: [token, dim]}]"), fixture.Side("{tp: 1}", 16, "joint-nhd")), nil},
+		{"x-packed", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 2}", 16, "[block, head, {k: [dim/8, token, dim%8], v: [dim, token]}]"), fixture.Side("{tp: 2}", 16, "hnd")), nil},
+		{"block-16-64", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1}", 16, "split-hnd"), fixture.Side("{tp: 1}", 64, "split-hnd")), nil},
+		{"block-64-16", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1}", 64, "split-nhd"), fixture.Side("{tp: 1}", 16, "split-nhd")), nil},
+		{"block-48-32", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1}", 48, "hnd"), fixture.Side("{tp: 1}", 32, "hnd")), nil},
+		{"dcp-singly", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1, dcp: {size: 2, interleave: 1}}", 16, "nhd"), fixture.Side("{tp: 1}", 16, "hnd")), nil},
+		{"dcp-both", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1, dcp: {size: 2, interleave: 4}}", 8, "nhd"), fixture.Side("{tp: 1, dcp: {size: 3, interleave: 2}}", 8, "nhd")), nil},
+		{"tp-2-3", fixture.Pair(t, 2, kv12, fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 3, pp: [1, 1]}", 16, "hnd")), nil},
+		{"heads", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 1, heads: [[3, 1, 0, 2]]}", 16, "hnd"), fixture.Side("{tp: 2, heads: [[0, 2], [1, 3]]}", 16, "hnd")), nil},
+		{"cross-layer", fixture.Pair(t, 2, kv4, fixture.Side("{tp: 1}", 16, "[block, head, layer, token, component, dim]"), fixture.Side("{tp: 2}", 16, "[block, head, token, component, dim]")), nil},
+		{"mla", fixture.Pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", fixture.Side("{tp: 2}", 64, "mla"), fixture.Side("{tp: 1}", 64, "mla")), nil},
+		{"unequal", fixture.Pair(t, 1, "{name: k, heads: 2, dim: 24, dtype: bf16}, {name: v, heads: 2, dim: 16, dtype: fp8_e4m3}", fixture.Side("{tp: 1}", 16, "nhd"), fixture.Side("{tp: 2}", 16, "hnd")), nil},
+		{"half-bytes", fixture.Pair(t, 1, "{name: k, heads: 2, dim: 32, dtype: fp4}", fixture.Side("{tp: 1}", 16, "nhd"), fixture.Side("{tp: 2}", 16, "hnd")), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -203,7 +180,7 @@ func TestTilingsStayFew(t *testing.T) {
 	}
 	for _, s := range orders {
 		for _, d := range orders {
-			p := pair(t, 4, kv8, half{"{tp: 1}", 16, s}, half{"{tp: 2}", 32, d})
+			p := fixture.Pair(t, 4, kv8, fixture.Side("{tp: 1}", 16, s), fixture.Side("{tp: 2}", 32, d))
 			pl := built(t, p)
 			if n := len(pl.Runs); n > 4*2*2*4 { // layers, ranks, pieces, a few
 				t.Errorf("%s -> %s: %d runs\n%s", s, d, n, pl.Text(p))
@@ -214,7 +191,7 @@ func TestTilingsStayFew(t *testing.T) {
 
 // Groups have periods, edges and windows of their own.
 func TestGroups(t *testing.T) {
-	p := pair(t, 4, kv4, half{"{tp: 1}", 16, "hnd"}, half{"{tp: 2}", 16, "nhd"})
+	p := fixture.Pair(t, 4, kv4, fixture.Side("{tp: 1}", 16, "hnd"), fixture.Side("{tp: 2}", 16, "nhd"))
 	g := p.Source.Model.Groups[0]
 	other := g
 	g.Name, g.Layers = "full", []int{0, 2}
@@ -228,7 +205,7 @@ func TestGroups(t *testing.T) {
 				for _, a := range []geometry.Axis{geometry.Block, geometry.Token, geometry.Head, geometry.Dim} {
 					spec.Order = append(spec.Order, layout.Entry{Item: layout.Item{Axis: a}})
 				}
-				l, err := spec.Resolve(layout.Extent{Layers: group.Layers, Blocks: s.Groups[gi].Blocks, Tokens: s.Groups[gi].Block, Heads: len(s.Shard.Part(group, r).Heads), Components: group.Components})
+				l, err := spec.Resolve(s.Part(gi, r).Extent(group, s.Groups[gi].Block, s.Groups[gi].Blocks))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -256,7 +233,7 @@ func TestBuildIsDeterministic(t *testing.T) {
 // Components, layers and heads in assignments of their own give the plan that
 // one assignment does, but for what lies contiguous across them.
 func TestSplitAssignments(t *testing.T) {
-	p := pair(t, 3, kv4, half{"{tp: 1}", 16, "joint-hnd"}, half{"{tp: 1}", 16, "joint-nhd"})
+	p := fixture.Pair(t, 3, kv4, fixture.Side("{tp: 1}", 16, "joint-hnd"), fixture.Side("{tp: 1}", 16, "joint-nhd"))
 	var as []plan.Assignment
 	for layer := 2; layer >= 0; layer-- {
 		for _, mask := range []uint64{2, 1} {
@@ -279,7 +256,7 @@ func TestSplitAssignments(t *testing.T) {
 // A box that names more than the ranks share moves what they share; one that
 // they do not share at all moves nothing and is the proof's to refuse.
 func TestBoxesAreIntersected(t *testing.T) {
-	p := pair(t, 2, kv8, half{"{tp: 2, pp: 2}", 16, "hnd"}, half{"{tp: 4}", 16, "hnd"})
+	p := fixture.Pair(t, 2, kv8, fixture.Side("{tp: 2, pp: 2}", 16, "hnd"), fixture.Side("{tp: 4}", 16, "hnd"))
 	a := plan.Assignment{Components: 3, Destination: 3, Source: 0, Layers: plan.Range{From: 0, To: 2}, Heads: plan.Range{From: 0, To: 8}}
 	pl, err := build.Build(p, []plan.Assignment{a}, nil, plan.DefaultBudget())
 	if err != nil || len(pl.Runs) != 0 || len(pl.Edges) != 0 {
@@ -298,14 +275,14 @@ func TestBoxesAreIntersected(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	whole := plan.Assignment{Components: 1, Layers: plan.Range{From: 0, To: 1}, Heads: plan.Range{From: 0, To: 2}}
-	small := pair(t, 1, "{name: k, heads: 2, dim: 8, dtype: bf16}", half{"{tp: 1}", 16, "[block, head, token, dim]"}, half{"{tp: 1}", 32, "[block, token, head, dim]"})
-	split := pair(t, 1, "{name: k, heads: 2, dim: 8, dtype: fp4}", half{"{tp: 1}", 16, "[block, head, token, dim]"}, half{"{tp: 1}", 16, "[block, head, token, dim]"})
+	small := fixture.Pair(t, 1, "{name: k, heads: 2, dim: 8, dtype: bf16}", fixture.Side("{tp: 1}", 16, "[block, head, token, dim]"), fixture.Side("{tp: 1}", 32, "[block, token, head, dim]"))
+	split := fixture.Pair(t, 1, "{name: k, heads: 2, dim: 8, dtype: fp4}", fixture.Side("{tp: 1}", 16, "[block, head, token, dim]"), fixture.Side("{tp: 1}", 16, "[block, head, token, dim]"))
 	for r := range split.Destination.Ranks { // dims four bits apart, one token after the other
 		split.Destination.Ranks[r][0] = resolved(t, split.Destination.Ranks[r][0].Extent, "block", "head", "dim", "token")
 	}
-	deep := pair(t, 1, "{name: k, heads: 16, dim: 256, dtype: bf16}",
-		half{"{tp: 1}", 16, "[block, head%2, head%4/2, head%8/4, head/8, token%2, token%4/2, token%8/4, token/8, dim]"},
-		half{"{tp: 1}", 16, "[block, dim/16, head, token, dim%16]"})
+	deep := fixture.Pair(t, 1, "{name: k, heads: 16, dim: 256, dtype: bf16}",
+		fixture.Side("{tp: 1}", 16, "[block, head%2, head%4/2, head%8/4, head/8, token%2, token%4/2, token%8/4, token/8, dim]"),
+		fixture.Side("{tp: 1}", 16, "[block, dim/16, head, token, dim%16]"))
 	for _, c := range []struct {
 		name   string
 		p      *plan.Pair
@@ -370,7 +347,7 @@ func hostile(t testing.TB, blocks, dcp, interleave [2]int, dim int, orders [2][]
 	p := &plan.Pair{}
 	for i, s := range []*plan.Side{&p.Source, &p.Destination} {
 		*s = plan.Side{Engine: "e", Model: m, Shard: shard.Spec{TP: 1, Stages: []int{1}, DCPSize: dcp[i], Interleave: interleave[i], Order: [3]shard.Grid{shard.PP, shard.TP, shard.DCP}}, Groups: []plan.Pool{{Block: blocks[i], Blocks: 2}}}
-		l := resolved(t, layout.Extent{Layers: []int{0}, Blocks: 2, Tokens: blocks[i], Heads: 1, Components: m.Groups[0].Components}, orders[i]...)
+		l := resolved(t, layout.Extent{Layers: []int{0}, Blocks: 2, Tokens: blocks[i], Heads: []int{1}, Components: m.Groups[0].Components}, orders[i]...)
 		for range dcp[i] {
 			s.Ranks = append(s.Ranks, []*layout.Layout{l})
 		}
@@ -450,7 +427,7 @@ func TestCoprimeTiles(t *testing.T) {
 
 // As many assignments as a policy may answer, none of which moves anything.
 func TestManyIdleAssignments(t *testing.T) {
-	p := pair(t, 64, "{name: k, heads: 4096, dim: 1, dtype: bf16}", half{"{tp: 2}", 16, "[block, head, token, dim]"}, half{"{tp: 2}", 16, "[block, head, token, dim]"})
+	p := fixture.Pair(t, 64, "{name: k, heads: 4096, dim: 1, dtype: bf16}", fixture.Side("{tp: 2}", 16, "[block, head, token, dim]"), fixture.Side("{tp: 2}", 16, "[block, head, token, dim]"))
 	as := slices.Repeat([]plan.Assignment{{Components: 1, Source: 1, Layers: plan.Range{From: 0, To: 64}, Heads: plan.Range{From: 0, To: 4096}}}, plan.MaxAssignments)
 	if pl, err := build.Build(p, as, nil, plan.DefaultBudget()); err != nil || len(pl.Runs) != 0 {
 		t.Errorf("%d runs, %v", len(pl.Runs), err)
@@ -466,28 +443,31 @@ func TestCost(t *testing.T) {
 		}
 		return c
 	}
-	bytes := int64(80 * 2 * 8 * 16 * 128 * 2)
+	const periods = build.CostTokens / 16
+	bytes := int64(80 * 2 * 8 * 16 * 128 * 2 * periods)
 	for _, c := range []struct {
 		source, destination string
 		pieces              int64
 	}{{"hnd", "hnd", 4 * 80}, {"split-hnd", "split-hnd", 4 * 160}, {"nhd", "nhd", 4 * 80 * 16}, {"nhd", "hnd", 4 * 80 * 32}, {"blhnc", "blhnc", 4 * 80}} {
-		if got := cost(reference(t, c.source, c.destination)); got != (build.Cost{Pieces: c.pieces, Bytes: bytes}) {
+		if got := cost(reference(t, c.source, c.destination)); got != (build.Cost{Pieces: c.pieces * periods, Bytes: bytes}) {
 			t.Errorf("%s -> %s: %+v, want %d pieces, %d bytes", c.source, c.destination, got, c.pieces, bytes)
 		}
 	}
-	// Each destination rank is served once, whoever else holds the same.
+	// Each destination rank is served once, whoever else holds the same. Bytes are
+	// those of a period.
 	for _, c := range []struct {
-		name  string
-		p     *plan.Pair
-		bytes int64
+		name   string
+		p      *plan.Pair
+		bytes  int64
+		period int64
 	}{
-		{"replicas", pair(t, 2, kv4, half{"{tp: 8, pp: 2}", 16, "hnd"}, half{"{tp: 16}", 16, "hnd"}), 16 * 2 * 2 * 16 * 32},
-		{"mla", pair(t, 2, "{name: latent, heads: 0, dim: 8, dtype: bf16}", half{"{tp: 8, pp: 2}", 16, "mla"}, half{"{tp: 2}", 16, "mla"}), 2 * 2 * 16 * 16},
-		{"dcp", pair(t, 2, kv4, half{"{tp: 2, dcp: {size: 2, interleave: 1}}", 16, "hnd"}, half{"{tp: 1, pp: 2}", 16, "hnd"}), 2 * 2 * 4 * 32 * 32},
-		{"lists", pair(t, 1, kv4, half{"{tp: 2, heads: [[3, 1, 0], [2, 0]]}", 16, "hnd"}, half{"{tp: 2, heads: [[0, 1, 3], [2, 3]]}", 16, "hnd"}), 2 * 5 * 16 * 32},
+		{"replicas", fixture.Pair(t, 2, kv4, fixture.Side("{tp: 8, pp: 2}", 16, "hnd"), fixture.Side("{tp: 16}", 16, "hnd")), 16 * 2 * 2 * 16 * 32, 16},
+		{"mla", fixture.Pair(t, 2, "{name: latent, heads: 0, dim: 8, dtype: bf16}", fixture.Side("{tp: 8, pp: 2}", 16, "mla"), fixture.Side("{tp: 2}", 16, "mla")), 2 * 2 * 16 * 16, 16},
+		{"dcp", fixture.Pair(t, 2, kv4, fixture.Side("{tp: 2, dcp: {size: 2, interleave: 1}}", 16, "hnd"), fixture.Side("{tp: 1, pp: 2}", 16, "hnd")), 2 * 2 * 4 * 32 * 32, 32},
+		{"lists", fixture.Pair(t, 1, kv4, fixture.Side("{tp: 2, heads: [[3, 1, 0], [2, 0]]}", 16, "hnd"), fixture.Side("{tp: 2, heads: [[0, 1, 3], [2, 3]]}", 16, "hnd")), 2 * 5 * 16 * 32, 16},
 	} {
-		if got := cost(c.p); got.Bytes != c.bytes || got.Pieces < 1 {
-			t.Errorf("%s: %+v, want %d bytes", c.name, got, c.bytes)
+		if got, want := cost(c.p), c.bytes*build.CostTokens/c.period; got.Bytes != want || got.Pieces < 1 {
+			t.Errorf("%s: %+v, want %d bytes", c.name, got, want)
 		}
 	}
 	var large *plan.TooLarge

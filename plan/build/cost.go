@@ -2,24 +2,31 @@ package build
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 )
 
-// Cost is what a whole period of a pair takes to move: the figures that a
-// layout selection compares. Periods of different block sizes have different
-// lengths: what compares is the pieces for a byte.
+// CostTokens is the length of the request that a Cost is about.
+const CostTokens = 4096
+
+// Cost is what a request of CostTokens tokens takes to move: the figures that a
+// layout selection compares. Requests of that length weigh groups against one
+// another, whatever their block sizes: a window counts with its tokens, a state
+// once.
 type Cost struct {
 	Pieces int64 // contiguous copies
 	Bytes  int64
 }
 
-// CostOf counts one whole period of every group, each destination rank served
-// once by the first source ranks that hold what it needs. It is an estimate
-// for choosing layouts and never a plan that moves anything: what moves is
-// decided by a policy's assignments.
+// CostOf counts the pieces of one whole period of every group, each destination
+// rank served once by the first source ranks that hold what it needs, and scales
+// them to the request, rounded up. It is an estimate for choosing layouts and
+// never a plan that moves anything: what moves is decided by a policy's
+// assignments.
 //
 // Errors: those of Build.
 // Preconditions: p.Validate() is nil.
@@ -32,10 +39,25 @@ func CostOf(p *plan.Pair, budget plan.Budget) (Cost, error) {
 	if err != nil {
 		return Cost{}, fmt.Errorf("estimate the cost of a pair: %w", err)
 	}
+	groups := make([]Cost, len(pl.Groups))
+	for _, e := range pl.Edges {
+		for i := e.From; i < e.To; i++ {
+			groups[e.Group].Pieces += pl.Runs[i].Pieces()
+			groups[e.Group].Bytes += pl.Runs[i].Total()
+		}
+	}
 	var c Cost
-	for i := range pl.Runs {
-		c.Pieces += pl.Runs[i].Pieces()
-		c.Bytes += pl.Runs[i].Total()
+	for g, period := range groups {
+		tokens, of := int64(CostTokens), pl.Groups[g].Tokens
+		group := &p.Source.Model.Groups[g]
+		if group.Window > 0 {
+			tokens = min(tokens, int64(group.Window))
+		}
+		if group.State {
+			tokens = of
+		}
+		c.Pieces += (period.Pieces*tokens + of - 1) / of
+		c.Bytes += (period.Bytes*tokens + of - 1) / of
 	}
 	return c, nil
 }
@@ -47,60 +69,71 @@ func cover(p *plan.Pair) ([]plan.Assignment, error) {
 	var s, d holdings
 	s.init(&p.Source)
 	d.init(&p.Destination)
-	spec := &p.Source.Shard
 	for gi := range p.Source.Model.Groups {
-		g := &p.Source.Model.Groups[gi]
-		mask := ^uint64(0) >> (64 - len(g.Components))
-		rows := max(g.Heads(), 1)
-		// first[row] of a stage and phase is one more than the first rank, or 0.
-		first := make([][]int32, len(spec.Stages)*spec.DCPSize)
-		for r := range spec.Ranks() {
-			at := spec.Place(r)
-			k := at.PP*spec.DCPSize + at.DCP
-			if first[k] == nil {
-				first[k] = make([]int32, rows)
+		for _, class := range p.Source.Model.Groups[gi].Classes() {
+			as, err := coverClass(p, &s, &d, gi, class, out)
+			if err != nil {
+				return nil, err
 			}
-			for _, h := range heads(s.part(gi, r)) {
-				if first[k][h] == 0 {
-					first[k][h] = int32(r) + 1
-				}
+			out = as
+		}
+	}
+	return out, nil
+}
+
+// coverClass appends what serves one class of a group's components.
+func coverClass(p *plan.Pair, s, d *holdings, gi int, class geometry.Class, out []plan.Assignment) ([]plan.Assignment, error) {
+	spec := p.Source.ShardOf(gi)
+	component := bits.TrailingZeros64(class.Components)
+	rows := max(class.Heads, 1)
+	// first[row] of a stage and phase is one more than the first rank, or 0.
+	first := make([][]int32, len(spec.Stages)*spec.DCPSize)
+	for r := range spec.Ranks() {
+		at := spec.Place(r)
+		k := at.PP*spec.DCPSize + at.DCP
+		if first[k] == nil {
+			first[k] = make([]int32, rows)
+		}
+		for _, h := range heads(s.part(gi, r), component) {
+			if first[k][h] == 0 {
+				first[k][h] = int32(r) + 1
 			}
 		}
-		for dr := range p.Destination.Ranks {
-			need := d.part(gi, dr)
-			if len(need.Layers) == 0 {
-				continue
+	}
+	for dr := range p.Destination.Ranks {
+		need := d.part(gi, dr)
+		if len(need.Layers) == 0 {
+			continue
+		}
+		wanted := slices.Clone(heads(need, component))
+		slices.Sort(wanted)
+		for _, ranks := range first {
+			for i := 0; i < len(wanted); {
+				rank := ranks[wanted[i]] - 1
+				j := i + 1
+				for j < len(wanted) && wanted[j] == wanted[j-1]+1 && ranks[wanted[j]]-1 == rank {
+					j++
+				}
+				if layers, ok := overlap(s.part(gi, int(rank)), need); ok {
+					out = append(out, plan.Assignment{Group: gi, Components: class.Components, Destination: dr, Source: int(rank),
+						Layers: layers, Heads: plan.Range{From: wanted[i], To: wanted[j-1] + 1}})
+				}
+				i = j
 			}
-			wanted := slices.Clone(heads(need))
-			slices.Sort(wanted)
-			for _, ranks := range first {
-				for i := 0; i < len(wanted); {
-					rank := ranks[wanted[i]] - 1
-					j := i + 1
-					for j < len(wanted) && wanted[j] == wanted[j-1]+1 && ranks[wanted[j]]-1 == rank {
-						j++
-					}
-					if layers, ok := overlap(s.part(gi, int(rank)), need); ok {
-						out = append(out, plan.Assignment{Group: gi, Components: mask, Destination: dr, Source: int(rank),
-							Layers: layers, Heads: plan.Range{From: wanted[i], To: wanted[j-1] + 1}})
-					}
-					i = j
-				}
-				if len(out) > plan.MaxAssignments {
-					return nil, &plan.TooLarge{What: "assignments", Need: len(out), Limit: plan.MaxAssignments}
-				}
+			if len(out) > plan.MaxAssignments {
+				return nil, &plan.TooLarge{What: "assignments", Need: len(out), Limit: plan.MaxAssignments}
 			}
 		}
 	}
 	return out, nil
 }
 
-// heads are the rows of a part: head 0 of a group without heads.
-func heads(p *shard.Part) []int {
-	if p.Heads == nil {
+// heads are the rows of a component of a part: head 0 where it has no heads.
+func heads(p *shard.Part, component int) []int {
+	if p.Heads[component] == nil {
 		return []int{0}
 	}
-	return p.Heads
+	return p.Heads[component]
 }
 
 // overlap is the range of layers in which those that both parts hold lie.

@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -30,21 +31,24 @@ type lowering struct {
 	index               int // of the edge
 	group               *geometry.Group
 	source, destination end
-	rows                []row // in the destination's order; nil until needed
+	classes             []geometry.Class
+	rows                [][]row // by class, in the destination's order; nil until needed
 
 	a     *plan.Assignment
-	heads []progression // of the assignment
+	mask  uint64        // the components of the assignment in one class
+	heads []progression // of these
 }
 
-func (l *lowering) run() error {
-	pieces, err := l.b.piecesOf(l.edge.Group, l.source.part, l.destination.part, l.a.Tokens)
+// run lowers what the assignment says of one class of components.
+func (l *lowering) run(class int) error {
+	pieces, err := l.b.piecesOf(l.edge.Group, &l.classes[class], l.source.part, l.destination.part, l.a.Tokens)
 	if err != nil {
 		return err
 	}
 	if pieces.from == pieces.to {
 		return nil
 	}
-	if err := l.common(); err != nil {
+	if err := l.common(class); err != nil {
 		return err
 	}
 	if len(l.heads) == 0 {
@@ -73,24 +77,25 @@ func (l *lowering) run() error {
 	return nil
 }
 
-// common fills in the heads of the assignment that both ranks hold: sequences
-// of places that are consecutive on both sides.
-func (l *lowering) common() error {
+// common fills in the heads of the assignment that both ranks hold of a class:
+// sequences of places that are consecutive on both sides.
+func (l *lowering) common(class int) error {
 	l.heads = l.b.heads[:0]
 	defer func() { l.b.heads = l.heads }()
-	if l.group.Heads() == 0 {
+	if l.classes[class].Heads == 0 {
 		l.heads = append(l.heads, progression{0, 1, 0, 1, 1})
 		return nil
 	}
-	if l.rows == nil {
-		if err := l.match(); err != nil {
+	if l.rows[class] == nil {
+		if err := l.match(class); err != nil {
 			return err
 		}
 	}
-	if err := l.b.step(1 + len(l.rows)/16); err != nil { // cheap ones
+	rows := l.rows[class]
+	if err := l.b.step(1 + len(rows)/16); err != nil { // cheap ones
 		return err
 	}
-	for _, r := range l.rows {
+	for _, r := range rows {
 		if r.head < l.a.Heads.From || r.head >= l.a.Heads.To {
 			continue
 		}
@@ -105,24 +110,26 @@ func (l *lowering) common() error {
 	return nil
 }
 
-// match finds the heads that both ranks hold.
-func (l *lowering) match() error {
-	sh, dh := l.source.part.Heads, l.destination.part.Heads
+// match finds the heads of a class that both ranks hold.
+func (l *lowering) match(class int) error {
+	first := bits.TrailingZeros64(l.classes[class].Components)
+	sh, dh := l.source.part.Heads[first], l.destination.part.Heads[first]
 	if err := l.b.step(1 + (len(sh)+len(dh))/16); err != nil {
 		return err
 	}
-	if n := l.group.Heads(); len(l.b.places) < n {
+	if n := l.classes[class].Heads; len(l.b.places) < n {
 		l.b.places = make([]int32, n)
 	}
 	for i, h := range sh {
 		l.b.places[h] = int32(i) + 1
 	}
-	l.rows = make([]row, 0, min(len(sh), len(dh)))
+	rows := make([]row, 0, min(len(sh), len(dh)))
 	for i, h := range dh {
 		if s := l.b.places[h]; s > 0 {
-			l.rows = append(l.rows, row{h, int64(s) - 1, int64(i)})
+			rows = append(rows, row{h, int64(s) - 1, int64(i)})
 		}
 	}
+	l.rows[class] = rows
 	for _, h := range sh {
 		l.b.places[h] = 0
 	}
@@ -212,7 +219,7 @@ func (l *lowering) piece(si, di, index int) error {
 	tokens := progression{q.SourceToken, q.SourceStep, q.DestinationToken, q.DestinationStep, q.Count}
 	b.wide, b.loops = b.wide[:0], b.loops[:0]
 	for ci := range l.group.Components {
-		if l.a.Components>>ci&1 == 0 {
+		if l.mask>>ci&1 == 0 {
 			continue
 		}
 		c := &l.group.Components[ci]

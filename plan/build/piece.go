@@ -1,34 +1,49 @@
 package build
 
 import (
+	"fmt"
+
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 )
 
-// pieceKey names the tokens that two ranks share: their DCP phases and the
-// assignment's filter.
+// pieceKey names the entries that two ranks share: how many tokens they have,
+// whether they scale others, the ranks' DCP phases and the assignment's filter.
 type pieceKey struct {
 	group                         int
+	entry                         int
+	scales                        bool
 	sourcePhase, destinationPhase int
 	tokens                        plan.Tokens
 }
 
-// piecesOf returns the range of out.Pieces that holds the token sequences of
-// the window that both ranks hold and the filter selects.
-func (b *builder) piecesOf(g int, sp, dp *shard.Part, filter plan.Tokens) (span, error) {
+// piecesOf returns the range of out.Pieces that holds the sequences of entries
+// of the window that both ranks hold and the filter selects. Its numbers count
+// entries of the class; the table entries are those of all classes.
+func (b *builder) piecesOf(g int, class *geometry.Class, sp, dp *shard.Part, filter plan.Tokens) (span, error) {
 	if filter.All() {
 		filter = plan.Tokens{}
 	}
-	key := pieceKey{g, sp.Phase, dp.Phase, filter}
+	key := pieceKey{g, class.Entry, class.Scales, sp.Phase, dp.Phase, filter}
 	if r, ok := b.pieces[key]; ok {
 		return r, nil
 	}
-	period := b.out.Groups[g]
-	sBlock, dBlock := int64(b.pair.Source.Groups[g].Block), int64(b.pair.Destination.Groups[g].Block)
+	e := class.Entry
+	window := b.out.Groups[g]
+	if class.Scales && window.From%int64(e) != 0 {
+		return span{}, &plan.Error{Side: "pair", Field: "window", Value: window.From, Reason: fmt.Sprintf("it starts inside the %d tokens that share a scale", e)}
+	}
+	period := plan.Period{From: window.From / int64(e), To: window.To / int64(e)}
+	if class.Scales {
+		period.To = (window.To + int64(e) - 1) / int64(e)
+	}
+	sBlock, dBlock := int64(b.pair.Source.Groups[g].Block/e), int64(b.pair.Destination.Groups[g].Block/e)
 	pick := &shard.Part{Size: 1, Interleave: 1}
 	if filter != (plan.Tokens{}) {
-		pick = &shard.Part{Size: filter.Size, Interleave: filter.Interleave, Phase: filter.Phase}
+		pick = &shard.Part{Size: filter.Size, Interleave: filter.Interleave / e, Phase: filter.Phase}
 	}
+	sp, dp = entries(sp, e), entries(dp, e)
 	holders := [3]*shard.Part{sp, dp, pick}
 	r := span{from: len(b.out.Pieces)}
 	for t := period.From; t < period.To; {
@@ -64,6 +79,14 @@ func (b *builder) piecesOf(g int, sp, dp *shard.Part, filter plan.Tokens) (span,
 	r.to = len(b.out.Pieces)
 	b.pieces[key] = r
 	return r, nil
+}
+
+// entries is how a rank's entries of e tokens are dealt, which are never parted.
+func entries(p *shard.Part, e int) *shard.Part {
+	if e == 1 || p.Size == 1 {
+		return p
+	}
+	return &shard.Part{Size: p.Size, Interleave: p.Interleave / e, Phase: p.Phase}
 }
 
 // held reports whether a rank holds token t, and for how many tokens from t on

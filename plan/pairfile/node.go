@@ -89,15 +89,22 @@ func (r *reader) mapping(n *yaml.Node, field string, known ...string) (map[strin
 			return nil, nil, r.fail(key, at, nil, "duplicate key: given first at line %d", first.Line)
 		}
 		if known != nil && !slices.Contains(known, name) {
-			if name == "groups" {
-				return nil, nil, r.fail(key, at, nil, "groups are not part of %s: a model has one group of components here; several come with a later version of the format", Version)
-			}
 			return nil, nil, r.fail(key, at, nil, "unknown key (known: %s)", strings.Join(known, ", "))
 		}
 		out[name] = value
 		order = append(order, name)
 	}
 	return out, order, nil
+}
+
+// child returns the value of a mapping's key, nil where there is none.
+func child(n *yaml.Node, name string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 func join(field, name string) string {
@@ -156,4 +163,50 @@ func (r *reader) required(m map[string]*yaml.Node, parent *yaml.Node, field, nam
 		return nil, r.fail(parent, join(field, name), nil, "missing")
 	}
 	return v, nil
+}
+
+// optional reads a whole number that may be left out, and is then 0: of least
+// to max.
+func (r *reader) optional(m map[string]*yaml.Node, field, name string, least, max int64) (int, error) {
+	n, ok := m[name]
+	if !ok {
+		return 0, nil
+	}
+	v, err := r.integer(n, join(field, name), max)
+	if err == nil && v < least {
+		err = r.fail(n, join(field, name), v, "want %d to %d, or nothing", least, max)
+	}
+	return int(v), err
+}
+
+// flag reads a truth that may be left out, and is then false.
+func (r *reader) flag(m map[string]*yaml.Node, field, name string) (bool, error) {
+	n, ok := m[name]
+	if !ok {
+		return false, nil
+	}
+	field = join(field, name)
+	if err := r.expect(n, field, yaml.ScalarNode); err != nil {
+		return false, err
+	}
+	if n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false" {
+		return false, r.fail(n, field, clip(n.Value), "wrong type: want true or false")
+	}
+	return n.Value == "true", nil
+}
+
+func (r *reader) integers(n *yaml.Node, field string, count int, max int64) ([]int, error) {
+	list, err := r.list(n, field, count)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]int, len(list))
+	for i, n := range list {
+		v, err := r.integer(n, fmt.Sprintf("%s[%d]", field, i), max)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = int(v)
+	}
+	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/preset"
 )
@@ -33,7 +34,7 @@ func presets() []string {
 	return names
 }
 
-func (r *reader) can(n *yaml.Node, field string, s *Side) error {
+func (r *reader) can(n *yaml.Node, field string, s *SideGroup) error {
 	list, err := r.list(n, field, 64)
 	if err != nil {
 		return err
@@ -52,62 +53,71 @@ func (r *reader) can(n *yaml.Node, field string, s *Side) error {
 	return nil
 }
 
-func (r *reader) layout(n *yaml.Node, field string, f *File, s *Side) error {
+// layout reads a layout and the name of the preset that gives it, "" for an
+// order.
+func (r *reader) layout(n *yaml.Node, field string, g geometry.Group) (*layout.Spec, string, error) {
 	if n.Kind == yaml.ScalarNode {
 		p, err := r.named(n, field)
 		if err != nil {
-			return err
+			return nil, "", err
 		}
-		spec := p.Spec
-		s.Preset, s.Layout = p.Name, &spec
-		return nil
+		return &p.Spec, p.Name, nil
 	}
+	spec, err := r.spec(n, field, g)
+	return spec, "", err
+}
+
+func (r *reader) spec(n *yaml.Node, field string, g geometry.Group) (*layout.Spec, error) {
 	m, _, err := r.mapping(n, field, "order", "strides", "name")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.Layout = &layout.Spec{}
+	spec := &layout.Spec{}
 	order, err := r.required(m, n, field, "order")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := r.order(order, field+".order", f, s.Layout); err != nil {
-		return err
+	names := make([]string, len(g.Components))
+	for i, c := range g.Components {
+		names[i] = c.Name
+	}
+	if spec.Order, err = r.order(order, field+".order", names, 0); err != nil {
+		return nil, err
 	}
 	if v, ok := m["strides"]; ok {
 		st, names, err := r.mapping(v, field+".strides")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(names) == 0 {
-			return r.fail(v, field+".strides", nil, "empty: leave it out where nothing is padded")
+			return nil, r.fail(v, field+".strides", nil, "empty: leave it out where nothing is padded")
 		}
-		s.Layout.Strides = map[string]int64{}
+		spec.Strides = map[string]int64{}
 		for _, name := range names {
 			at := field + ".strides." + name
 			item, err := r.item(st[name], name, at)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			bytes, err := r.integer(st[name], at, layout.MaxRegionBytes)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if _, ok := s.Layout.Strides[item.String()]; ok {
-				return r.fail(st[name], at, nil, "duplicate key: a stride of %s is already given", item)
+			if _, ok := spec.Strides[item.String()]; ok {
+				return nil, r.fail(st[name], at, nil, "duplicate key: a stride of %s is already given", item)
 			}
-			s.Layout.Strides[item.String()] = bytes
+			spec.Strides[item.String()] = bytes
 		}
 	}
 	if v, ok := m["name"]; ok {
-		if s.Layout.Name, err = r.text(v, field+".name"); err != nil {
-			return err
+		if spec.Name, err = r.text(v, field+".name"); err != nil {
+			return nil, err
 		}
-		if s.Layout.Name == "" {
-			return r.fail(v, field+".name", "", "empty: leave it out where nothing is claimed")
+		if spec.Name == "" {
+			return nil, r.fail(v, field+".name", "", "empty: leave it out where nothing is claimed")
 		}
 	}
-	return nil
+	return spec, nil
 }
 
 func (r *reader) item(n *yaml.Node, text, field string) (layout.Item, error) {
@@ -125,74 +135,87 @@ func (r *reader) item(n *yaml.Node, text, field string) (layout.Item, error) {
 	return it, nil
 }
 
-const maxItems = 64
+// Limits on orders, above what layout.Spec takes.
+const (
+	maxItems  = 64
+	maxNested = 8
+)
 
-func (r *reader) order(n *yaml.Node, field string, f *File, spec *layout.Spec) error {
+// order reads what an order says of the named components, below depth branches.
+func (r *reader) order(n *yaml.Node, field string, components []string, depth int) ([]layout.Entry, error) {
 	list, err := r.list(n, field, maxItems)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var out []layout.Entry
 	for i, n := range list {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if n.Kind == yaml.MappingNode {
 			if i != len(list)-1 {
-				return r.fail(n, at, nil, "only the last item of an order may differ by component")
+				return nil, r.fail(n, at, nil, "only the last item of an order may differ by component")
 			}
-			branch, err := r.branch(n, at, f)
+			if depth == maxNested {
+				return nil, r.fail(n, at, nil, "branches nest more than %d deep", maxNested)
+			}
+			branch, err := r.branch(n, at, components, depth+1)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			spec.Order = append(spec.Order, layout.Entry{Branch: branch})
+			out = append(out, layout.Entry{Branch: branch})
 			continue
 		}
 		word, err := r.text(n, at)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if word == "component" {
-			spec.Order = append(spec.Order, layout.Entry{Component: true})
+			out = append(out, layout.Entry{Component: true})
 			continue
 		}
 		it, err := r.item(n, word, at)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		spec.Order = append(spec.Order, layout.Entry{Item: it})
+		out = append(out, layout.Entry{Item: it})
 	}
-	return nil
+	return out, nil
 }
 
-func (r *reader) branch(n *yaml.Node, field string, f *File) (map[string][]layout.Item, error) {
-	m, names, err := r.mapping(n, field)
+// branch reads the orders of the components by key: one component, or several
+// with commas between them, in the model's order.
+func (r *reader) branch(n *yaml.Node, field string, components []string, depth int) (map[string][]layout.Entry, error) {
+	m, keys, err := r.mapping(n, field)
 	if err != nil {
 		return nil, err
 	}
-	g := f.Model.Groups[0]
-	branch := map[string][]layout.Item{}
-	for _, name := range names {
-		if g.Component(name) < 0 {
-			return nil, r.fail(m[name], join(field, name), nil, "the model has no component of this name")
+	branch := map[string][]layout.Entry{}
+	seen := map[string]bool{}
+	for _, key := range keys {
+		at := join(field, key)
+		own := strings.Split(key, ",")
+		last := -1
+		for i, name := range own {
+			own[i] = strings.TrimSpace(name)
+			place := slices.Index(components, own[i])
+			switch {
+			case place < 0 && len(own) == 1 && depth == 1:
+				return nil, r.fail(m[key], at, nil, "the model has no component of this name")
+			case place < 0:
+				return nil, r.fail(m[key], at, nil, "%q is no component that this branch parts (%s)", clip(own[i]), strings.Join(components, ", "))
+			case seen[own[i]]:
+				return nil, r.fail(m[key], at, nil, "the branch gives component %s twice", own[i])
+			case place < last:
+				return nil, r.fail(m[key], at, nil, "component %s stands out of the model's order (%s)", own[i], strings.Join(components, ", "))
+			}
+			seen[own[i]], last = true, place
 		}
-		list, err := r.list(m[name], join(field, name), maxItems)
-		if err != nil {
+		if branch[strings.Join(own, ",")], err = r.order(m[key], at, own, depth); err != nil {
 			return nil, err
 		}
-		for i, n := range list {
-			at := fmt.Sprintf("%s[%d]", join(field, name), i)
-			word, err := r.text(n, at)
-			if err != nil {
-				return nil, err
-			}
-			it, err := r.item(n, word, at)
-			if err != nil {
-				return nil, err
-			}
-			branch[name] = append(branch[name], it)
-		}
 	}
-	for _, c := range g.Components {
-		if branch[c.Name] == nil {
-			return nil, r.fail(n, join(field, c.Name), nil, "missing: a branch gives every component's items")
+	for _, name := range components {
+		if !seen[name] {
+			return nil, r.fail(n, join(field, name), nil, "missing: a branch gives every component's items")
 		}
 	}
 	return branch, nil

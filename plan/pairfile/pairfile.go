@@ -23,16 +23,46 @@
 //	  blocks: 256
 //	  layout: vllm/packed-nhd
 //
+// A model of several groups (attention and states, windows, a draft model)
+// gives "groups" instead of "components", and each side then gives a group's
+// blocks and layout by the group's name:
+//
+//	model:
+//	  name: hybrid
+//	  layers: 4
+//	  groups:
+//	    - name: attention
+//	      layers: "1,3"
+//	      components:
+//	        - {name: k, heads: 8, dim: 128, dtype: bf16}
+//	        - {name: v, heads: 8, dim: 128, dtype: bf16}
+//	    - name: mamba
+//	      state: true
+//	      layers: "0,2"
+//	      components:
+//	        - {name: x, channels: 8192, dim: 3, dtype: bf16}
+//	        - {name: ssm, channels: 128, dim: 8192, dtype: fp32}
+//	source:
+//	  engine: prefill
+//	  shard: {tp: 2}
+//	  groups:
+//	    attention: {block: 16, blocks: 256, layout: vllm/packed-hnd}
+//	    mamba: {slots: 16, layout: {order: [slot, component, channel, dim]}}
+//
 // The reader is strict: an unknown or repeated key, a value of another type, a
 // number below zero or beyond its range, a tag, an anchor or a second document
 // is an *Error with its place in the file. Only what the format calls optional
-// may be left out (model.identity, a side's dtype and identity, shard.tp,
-// shard.pp and shard.dcp which are then 1, dcp.interleave which is then 1,
-// shard.heads, shard.rank_order, layout.strides, layout.name). A layout never
-// is: a side gives layout, or can.
+// may be left out: model.identity; a group's layers (then all), window, state,
+// optional, shared; a component's unit, tokens_per_entry, scales; a side's
+// dtype and identity; shard.tp, shard.pp, shard.pcp and shard.dcp which are
+// then 1, dcp.interleave which is then 1, dcp.split which is then interleaved,
+// shard.heads, shard.rank_order, shard.ranks; kernel_block and ring; a group's
+// shard which is then the engine's; layout.strides, layout.name; and on a side
+// a group that the model calls optional. A layout never is: a side gives
+// layout, or can.
 //
 // Forward compatibility: a file of another version than pair/1 is refused by
-// name, and so is "groups", which a later version will bring.
+// name.
 package pairfile
 
 import (
@@ -44,6 +74,7 @@ import (
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/kv/shard"
+	"github.com/kvferry/kvferry/plan"
 )
 
 // Version is the first line of a pair file.
@@ -62,7 +93,7 @@ const (
 // and whose sides can hold their model. Whether the sides agree is for
 // plan.Pair.Validate.
 type File struct {
-	Model               geometry.Model // of one group, without a name
+	Model               geometry.Model // without "groups" in the file: of one group without a name
 	Source, Destination Side
 
 	name string
@@ -72,14 +103,23 @@ type File struct {
 // Side is one engine of the file.
 type Side struct {
 	Engine   string
-	Shard    shard.Spec // complete
-	Block    int        // tokens a block
-	Blocks   int        // blocks in the pool
-	Layout   *layout.Spec
-	Preset   string            // the name by which Layout was given, "" for an order; Layout is then that preset's
-	Can      []string          // presets in the side's order of preference; nil where Layout is given
+	Shard    shard.Spec        // complete
+	Groups   []SideGroup       // by index of File.Model.Groups
 	DType    geometry.DType    // of all components on this side; 0: as the model says
 	Identity geometry.Identity // replaces the model's values of the same names on this side
+}
+
+// SideGroup is how a side keeps one group.
+type SideGroup struct {
+	Absent bool         // the side lacks this optional group; nothing else is set then
+	Block  int          // tokens a block; 1 for a state
+	Blocks int          // blocks in the pool; slots of a state
+	Kernel int          // tokens of a kernel block; 0: the block is one
+	Ring   int          // blocks that a request goes round in; 0: none
+	Shard  *shard.Spec  // the group's own, complete; nil: the side's
+	Layout *layout.Spec // of which Kernel is the Kernel above; nil where Can is given
+	Preset string       // the name by which Layout was given, "" for an order; Layout is then that preset's
+	Can    []string     // presets in the side's order of preference; nil where Layout is given
 }
 
 // Error is a pair file that cannot be. Its fault is the operator's: whoever
@@ -142,17 +182,35 @@ func (f *File) Side(name string) *Side {
 	return nil
 }
 
+// Present returns the indices in File.Model.Groups of the groups that the side
+// has: what the groups of SideModel, and of plan.Side, are by their own index.
+func (s *Side) Present() []int {
+	var out []int
+	for g := range s.Groups {
+		if !s.Groups[g].Absent {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
 // SideModel is the model as the side declares it: with its own dtype and
-// identity values.
+// identity values, and without the optional groups that it lacks.
 func (f *File) SideModel(s *Side) geometry.Model {
 	m := f.Model
+	if present := s.Present(); len(present) < len(s.Groups) {
+		m = m.Select(present)
+	}
 	if s.DType != 0 {
-		g := m.Groups[0]
-		g.Components = append([]geometry.Component(nil), g.Components...)
-		for i := range g.Components {
-			g.Components[i].DType = s.DType
+		groups := make([]geometry.Group, len(m.Groups))
+		for gi, g := range m.Groups {
+			g.Components = append([]geometry.Component(nil), g.Components...)
+			for i := range g.Components {
+				g.Components[i].DType = s.DType
+			}
+			groups[gi] = g
 		}
-		m.Groups = []geometry.Group{g}
+		m.Groups = groups
 	}
 	if s.Identity != nil {
 		id := geometry.Identity{}
@@ -167,16 +225,37 @@ func (f *File) SideModel(s *Side) geometry.Model {
 	return m
 }
 
-// Candidates returns the layouts that a side offers with can, in its order.
-// It is nil for a side that gives its layout.
-func (s *Side) Candidates() []preset.Preset {
+// Candidates returns the layouts that a side offers for the group with can, in
+// its order, made of the side's kernel blocks. It is nil for a group whose
+// layout is given.
+func (g *SideGroup) Candidates() []preset.Preset {
 	var out []preset.Preset
-	for _, name := range s.Can {
+	for _, name := range g.Can {
 		if p, ok := preset.Get(name); ok {
+			p.Spec.Kernel = int64(g.Kernel)
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// Pool is the group's block pool on the side.
+func (g *SideGroup) Pool() plan.Pool {
+	return plan.Pool{Block: g.Block, Blocks: g.Blocks, Ring: g.Ring, Shard: g.Shard}
+}
+
+// named reports whether a file of the model has "groups".
+func named(m geometry.Model) bool { return len(m.Groups) != 1 || m.Groups[0].Name != "" }
+
+func (f *File) named() bool { return named(f.Model) }
+
+// groupField is the place of a group on a side: the side itself where the file
+// has no "groups".
+func (f *File) groupField(side string, g int) string {
+	if !f.named() {
+		return side
+	}
+	return side + ".groups." + f.Model.Groups[g].Name
 }
 
 // locate turns a cause found by another package into an *Error at the place

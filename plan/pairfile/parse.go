@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/kv/shard"
 )
 
 // Limits on identities, which are compared and sent, never computed with.
@@ -103,15 +101,22 @@ func document(name string, data []byte) (root *yaml.Node, err error) {
 }
 
 func (r *reader) model(n *yaml.Node, f *File) error {
-	m, _, err := r.mapping(n, "model", "name", "layers", "identity", "components")
+	m, _, err := r.mapping(n, "model", "name", "layers", "identity", "components", "groups")
 	if err != nil {
 		return err
 	}
 	at := map[string]*yaml.Node{}
-	for _, key := range []string{"name", "layers", "components"} {
+	for _, key := range []string{"name", "layers"} {
 		if at[key], err = r.required(m, n, "model", key); err != nil {
 			return err
 		}
+	}
+	components, groups := m["components"], m["groups"]
+	switch {
+	case components != nil && groups != nil:
+		return r.fail(groups, "model.groups", nil, "components and groups are both given: a model's components are those of its one group, or stand in its groups")
+	case components == nil && groups == nil:
+		return r.fail(n, "model.components", nil, "missing, and so is groups: a model has components, or groups that have them")
 	}
 	if f.Model.Name, err = r.text(at["name"], "model.name"); err != nil {
 		return err
@@ -126,42 +131,66 @@ func (r *reader) model(n *yaml.Node, f *File) error {
 			return err
 		}
 	}
-	list, err := r.list(at["components"], "model.components", geometry.MaxComponents)
-	if err != nil {
-		return err
-	}
-	g := geometry.Group{Layers: make([]int, f.Model.Layers)}
-	for l := range g.Layers {
-		g.Layers[l] = l
-	}
-	for i, n := range list {
-		c, err := r.component(n, fmt.Sprintf("model.components[%d]", i))
-		if err != nil {
+	if components != nil {
+		g := geometry.Group{Layers: every(f.Model.Layers)}
+		if g.Components, err = r.components(components, "model.components", false); err != nil {
 			return err
 		}
-		g.Components = append(g.Components, c)
+		f.Model.Groups = []geometry.Group{g}
+	} else if err := r.groups(groups, f); err != nil {
+		return err
 	}
-	f.Model.Groups = []geometry.Group{g}
 	return f.modelError("model", f.Model.Validate())
 }
 
-// modelError gives a model's fault its place in the file.
-func (f *File) modelError(prefix string, err error) error {
-	var g *geometry.Error
-	if !errors.As(err, &g) {
-		return err
+// every is the layers of a group that does not say which it has.
+func every(layers int) []int {
+	out := make([]int, layers)
+	for l := range out {
+		out[l] = l
 	}
-	field := strings.TrimPrefix(strings.TrimPrefix(g.Field, "groups[0]"), ".")
-	return f.locate(prefix+"."+field, g.Value, g.Reason, err)
+	return out
 }
 
-func (r *reader) component(n *yaml.Node, field string) (c geometry.Component, err error) {
-	m, _, err := r.mapping(n, field, "name", "heads", "dim", "dtype")
+func (r *reader) components(n *yaml.Node, field string, state bool) ([]geometry.Component, error) {
+	list, err := r.list(n, field, geometry.MaxComponents)
+	if err != nil {
+		return nil, err
+	}
+	var out []geometry.Component
+	for i, n := range list {
+		c, err := r.component(n, fmt.Sprintf("%s[%d]", field, i), state)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// counted is what a component's heads are called in the file.
+func counted(state bool) string {
+	if state {
+		return "channels"
+	}
+	return "heads"
+}
+
+func (r *reader) component(n *yaml.Node, field string, state bool) (c geometry.Component, err error) {
+	count := counted(state)
+	m, _, err := r.mapping(n, field, "name", "heads", "channels", "unit", "dim", "dtype", "tokens_per_entry", "scales")
 	if err != nil {
 		return c, err
 	}
+	if other, ok := m[counted(!state)]; ok {
+		why := "an entry a token has heads; channels are those of a group of states"
+		if state {
+			why = "a state has channels, not heads"
+		}
+		return c, r.fail(other, join(field, counted(!state)), nil, "%s", why)
+	}
 	at := map[string]*yaml.Node{}
-	for _, key := range []string{"name", "heads", "dim", "dtype"} {
+	for _, key := range []string{"name", count, "dim", "dtype"} {
 		if at[key], err = r.required(m, n, field, key); err != nil {
 			return c, err
 		}
@@ -169,7 +198,7 @@ func (r *reader) component(n *yaml.Node, field string) (c geometry.Component, er
 	if c.Name, err = r.text(at["name"], field+".name"); err != nil {
 		return c, err
 	}
-	heads, err := r.integer(at["heads"], field+".heads", geometry.MaxHeads)
+	heads, err := r.integer(at[count], join(field, count), geometry.MaxHeads)
 	if err != nil {
 		return c, err
 	}
@@ -178,6 +207,20 @@ func (r *reader) component(n *yaml.Node, field string) (c geometry.Component, er
 		return c, err
 	}
 	c.Heads, c.Dim = int(heads), int(dim)
+	if c.Unit, err = r.optional(m, field, "unit", 2, geometry.MaxHeads); err != nil {
+		return c, err
+	}
+	if c.Entry, err = r.optional(m, field, "tokens_per_entry", 2, geometry.MaxEntry); err != nil {
+		return c, err
+	}
+	if v, ok := m["scales"]; ok {
+		if c.Scales, err = r.text(v, field+".scales"); err != nil {
+			return c, err
+		}
+		if c.Scales == "" {
+			return c, r.fail(v, field+".scales", "", "empty: leave it out where nothing is scaled")
+		}
+	}
 	c.DType, err = r.dtype(at["dtype"], field+".dtype")
 	return c, err
 }
@@ -241,180 +284,4 @@ func (r *reader) identity(n *yaml.Node, field string) (geometry.Identity, error)
 		return nil
 	}
 	return id, walk(n, field, "", 1)
-}
-
-func (r *reader) side(n *yaml.Node, field string, f *File, s *Side) error {
-	m, _, err := r.mapping(n, field, "engine", "shard", "block", "blocks", "layout", "can", "dtype", "identity")
-	if err != nil {
-		return err
-	}
-	at := map[string]*yaml.Node{}
-	for _, key := range []string{"engine", "shard", "block", "blocks"} {
-		if at[key], err = r.required(m, n, field, key); err != nil {
-			return err
-		}
-	}
-	if s.Engine, err = r.text(at["engine"], field+".engine"); err != nil {
-		return err
-	}
-	if s.Engine == "" || len(s.Engine) > geometry.MaxName {
-		return r.fail(at["engine"], field+".engine", clip(s.Engine), "an engine's name has 1 to %d bytes", geometry.MaxName)
-	}
-	for _, size := range []struct {
-		name string
-		to   *int
-		max  int64
-	}{{"block", &s.Block, 1 << 20}, {"blocks", &s.Blocks, 1 << 28}} {
-		v, err := r.integer(at[size.name], field+"."+size.name, size.max)
-		if err != nil {
-			return err
-		}
-		if v == 0 {
-			return r.fail(at[size.name], field+"."+size.name, v, "want 1 to %d", size.max)
-		}
-		*size.to = int(v)
-	}
-	if d, ok := m["dtype"]; ok {
-		if s.DType, err = r.dtype(d, field+".dtype"); err != nil {
-			return err
-		}
-	}
-	if id, ok := m["identity"]; ok {
-		if s.Identity, err = r.identity(id, field+".identity"); err != nil {
-			return err
-		}
-	}
-	if err := f.SideModel(s).Validate(); err != nil {
-		// The model itself is valid, so it is this side's dtype.
-		var g *geometry.Error
-		if errors.As(err, &g) {
-			return f.locate(field+".dtype", s.DType, fmt.Sprintf("%s is %v: %s", strings.TrimPrefix(g.Field, "groups[0]."), g.Value, g.Reason), err)
-		}
-		return err
-	}
-	if err := r.shard(at["shard"], field+".shard", f, s); err != nil {
-		return err
-	}
-	lay, given := m["layout"]
-	can, offered := m["can"]
-	switch {
-	case given && offered:
-		return r.fail(can, field+".can", nil, "layout and can are both given: a side tells its layout or lets the policy choose one")
-	case !given && !offered:
-		return r.fail(n, field+".layout", nil, "missing: engine %q says neither its layout nor, with can, which ones it could use; there is no default layout", s.Engine)
-	case offered:
-		return r.can(can, field+".can", s)
-	}
-	return r.layout(lay, field+".layout", f, s)
-}
-
-func (r *reader) shard(n *yaml.Node, field string, f *File, s *Side) error {
-	m, _, err := r.mapping(n, field, "tp", "pp", "dcp", "heads", "rank_order")
-	if err != nil {
-		return err
-	}
-	fault := func(err error) error {
-		var e *shard.Error
-		if !errors.As(err, &e) {
-			return err
-		}
-		return f.locate(field+"."+e.Field, e.Value, e.Reason, err)
-	}
-	s.Shard = shard.Spec{TP: 1, Stages: []int{f.Model.Layers}, DCPSize: 1, Interleave: 1}
-	if v, ok := m["tp"]; ok {
-		tp, err := r.integer(v, field+".tp", shard.MaxRanks)
-		if err != nil {
-			return err
-		}
-		s.Shard.TP = int(tp)
-	}
-	if v, ok := m["pp"]; ok {
-		if v.Kind == yaml.SequenceNode {
-			if s.Shard.Stages, err = r.integers(v, field+".pp", geometry.MaxLayers, geometry.MaxLayers); err != nil {
-				return err
-			}
-		} else {
-			pp, err := r.integer(v, field+".pp", geometry.MaxLayers)
-			if err != nil {
-				return err
-			}
-			if s.Shard.Stages, err = shard.Even(f.Model.Layers, int(pp)); err != nil {
-				return fault(err)
-			}
-		}
-	}
-	if v, ok := m["dcp"]; ok {
-		d, _, err := r.mapping(v, field+".dcp", "size", "interleave")
-		if err != nil {
-			return err
-		}
-		size, err := r.required(d, v, field+".dcp", "size")
-		if err != nil {
-			return err
-		}
-		c, err := r.integer(size, field+".dcp.size", shard.MaxRanks)
-		if err != nil {
-			return err
-		}
-		s.Shard.DCPSize = int(c)
-		if v, ok := d["interleave"]; ok {
-			i, err := r.integer(v, field+".dcp.interleave", 1<<20)
-			if err != nil {
-				return err
-			}
-			s.Shard.Interleave = int(i)
-		}
-	}
-	if v, ok := m["heads"]; ok {
-		lists, err := r.list(v, field+".heads", shard.MaxRanks)
-		if err != nil {
-			return err
-		}
-		for i, n := range lists {
-			heads, err := r.integers(n, fmt.Sprintf("%s.heads[%d]", field, i), geometry.MaxHeads, geometry.MaxHeads)
-			if err != nil {
-				return err
-			}
-			s.Shard.Heads = append(s.Shard.Heads, heads)
-		}
-	}
-	var order []shard.Grid
-	if v, ok := m["rank_order"]; ok {
-		names, err := r.list(v, field+".rank_order", 3)
-		if err != nil {
-			return err
-		}
-		for i, n := range names {
-			at := fmt.Sprintf("%s.rank_order[%d]", field, i)
-			name, err := r.text(n, at)
-			if err != nil {
-				return err
-			}
-			g := shard.Grid(slices.Index([]string{"pp", "tp", "dcp"}, name) + 1)
-			if g == 0 {
-				return r.fail(n, at, clip(name), "want pp, tp or dcp")
-			}
-			order = append(order, g)
-		}
-	}
-	if s.Shard.Order, err = shard.Order(order); err != nil {
-		return fault(err)
-	}
-	return fault(s.Shard.Validate(f.Model))
-}
-
-func (r *reader) integers(n *yaml.Node, field string, count int, max int64) ([]int, error) {
-	list, err := r.list(n, field, count)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int, len(list))
-	for i, n := range list {
-		v, err := r.integer(n, fmt.Sprintf("%s[%d]", field, i), max)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = int(v)
-	}
-	return out, nil
 }

@@ -23,9 +23,10 @@ type Options struct {
 	Colour bool // a colour for each source rank, as ANSI escapes
 }
 
-// Grid draws the plan, one table for each group. Rows are destination ranks,
-// with a row for each range of layers (and, where they differ, for each
-// component) that is fed alike; columns are heads; a cell names the source
+// Grid draws the plan, one table for each group, and in it for each number of
+// heads that components have. Rows are destination ranks, with a row for each
+// range of layers (and, where they differ, for each component) that is fed
+// alike; columns are heads, or the channels of states; a cell names the source
 // ranks, "." is what the rank does not hold and "!" what nothing brings.
 // Preconditions: pl was built for p, and p.Validate() is nil.
 func Grid(p *plan.Pair, pl *plan.Plan, o Options) string {
@@ -44,22 +45,33 @@ func Grid(p *plan.Pair, pl *plan.Plan, o Options) string {
 	return b.String()
 }
 
-// describe is a side's shard and block size in few words.
+// describe is a side's shard and block sizes in few words.
 func describe(s *plan.Side) string {
-	t := fmt.Sprintf("tp %d", s.Shard.TP)
-	if n := len(s.Shard.Stages); n > 1 {
-		t += fmt.Sprintf(", pp %d", n)
+	t := shards(&s.Shard)
+	var blocks []string
+	for g, pool := range s.Groups {
+		if !s.Model.Groups[g].State {
+			blocks = append(blocks, fmt.Sprint(pool.Block))
+		}
 	}
-	if s.Shard.DCPSize > 1 {
-		t += fmt.Sprintf(", dcp %d by %d", s.Shard.DCPSize, s.Shard.Interleave)
+	if blocks != nil {
+		t += ", block " + strings.Join(blocks, "/")
 	}
 	for g, pool := range s.Groups {
-		if g == 0 {
-			t += ", block "
-		} else {
-			t += "/"
+		if pool.Shard != nil {
+			t += fmt.Sprintf("; %s: %s", s.Model.Groups[g].Name, shards(pool.Shard))
 		}
-		t += fmt.Sprint(pool.Block)
+	}
+	return t
+}
+
+func shards(s *shard.Spec) string {
+	t := fmt.Sprintf("tp %d", s.TP)
+	if n := len(s.Stages); n > 1 {
+		t += fmt.Sprintf(", pp %d", n)
+	}
+	if s.DCPSize > 1 {
+		t += fmt.Sprintf(", dcp %d by %d", s.DCPSize, s.Interleave)
 	}
 	return t
 }
@@ -78,50 +90,131 @@ var (
 
 type row struct {
 	label string
-	cells []cell // by head of the model
+	cells []cell // by atom
+}
+
+// drawing is one table: components of a group with equally many heads.
+type drawing struct {
+	p          *plan.Pair
+	pl         *plan.Plan
+	group      int
+	components []int // indices
+	heads      int   // of the model; 0: the components have none
+	// atoms are the first heads of the finest ranges that ranks and
+	// assignments tell apart, ascending, and the number of heads.
+	atoms []int
 }
 
 func draw(b *strings.Builder, p *plan.Pair, pl *plan.Plan, g int, o Options) {
-	group := p.Source.Model.Groups[g]
+	group := &p.Source.Model.Groups[g]
 	if group.Name != "" {
 		fmt.Fprintf(b, "group %s\n", group.Name)
 	}
-	ranks := p.Destination.Shard.Ranks()
-	shown := min(ranks, o.Ranks)
-	var rows []row
-	for r := range shown {
-		rows = append(rows, rankRows(p, pl, g, r)...)
+	var all []*drawing
+	for i, c := range group.Components {
+		k := slices.IndexFunc(all, func(d *drawing) bool { return d.heads == c.Heads })
+		if k < 0 {
+			k = len(all)
+			all = append(all, &drawing{p: p, pl: pl, group: g, heads: c.Heads})
+		}
+		all[k].components = append(all[k].components, i)
 	}
-	table(b, rows, headNames(group), o)
+	ranks := len(p.Destination.Ranks)
+	if ranks == 0 {
+		ranks = p.Destination.ShardOf(g).Ranks()
+	}
+	shown := min(ranks, o.Ranks)
+	for _, d := range all {
+		if len(all) > 1 {
+			var names []string
+			for _, c := range d.components {
+				names = append(names, group.Components[c].Name)
+			}
+			fmt.Fprintf(b, "%s\n", strings.Join(names, ", "))
+		}
+		d.divide(shown)
+		var rows []row
+		for r := range shown {
+			rows = append(rows, d.rankRows(r)...)
+		}
+		what := "heads"
+		if group.State {
+			what = "channels"
+		}
+		d.table(b, rows, what, o)
+	}
 	if ranks > shown {
 		fmt.Fprintf(b, "... and %d more ranks\n", ranks-shown)
 	}
 }
 
-func headNames(g geometry.Group) []int {
-	n := make([]int, max(g.Heads(), 1))
-	for i := range n {
-		n[i] = i
+// divide finds the atoms.
+func (d *drawing) divide(shown int) {
+	ends := map[int]bool{0: true, max(d.heads, 1): true}
+	runs := func(heads []int) {
+		for i, h := range heads {
+			if i == 0 || heads[i-1] != h-1 {
+				ends[h] = true
+			}
+			if i == len(heads)-1 || heads[i+1] != h+1 {
+				ends[h+1] = true
+			}
+		}
 	}
-	if g.Heads() == 0 {
-		return nil
+	for r := range shown {
+		for _, c := range d.components {
+			runs(d.p.Destination.Part(d.group, r).Heads[c])
+		}
 	}
-	return n
+	for _, e := range d.pl.Edges {
+		if e.Group == d.group && e.Destination < shown {
+			for _, c := range d.components {
+				runs(d.p.Source.Part(d.group, e.Source).Heads[c])
+			}
+		}
+	}
+	for _, a := range d.pl.Assignments {
+		if a.Group == d.group && a.Destination < shown && slices.ContainsFunc(d.components, func(c int) bool { return a.Components>>c&1 != 0 }) {
+			ends[a.Heads.From], ends[a.Heads.To] = true, true
+		}
+	}
+	for e := range ends {
+		d.atoms = append(d.atoms, e)
+	}
+	slices.Sort(d.atoms)
+}
+
+// held says by component and atom what a part has.
+func (d *drawing) held(part *shard.Part) map[int][]bool {
+	out := map[int][]bool{}
+	for _, c := range d.components {
+		out[c] = make([]bool, len(d.atoms)-1)
+		if d.heads == 0 {
+			out[c][0] = true
+		}
+		for _, h := range part.Heads[c] {
+			if i, ok := slices.BinarySearch(d.atoms, h); ok {
+				out[c][i] = true
+			}
+		}
+	}
+	return out
 }
 
 // rankRows computes the rows of one destination rank.
-func rankRows(p *plan.Pair, pl *plan.Plan, g, rank int) []row {
-	group := p.Source.Model.Groups[g]
-	part := p.Destination.Shard.Part(group, rank)
-	heads := max(group.Heads(), 1)
-	fed := feeders(p, pl, g, rank, part)
+func (d *drawing) rankRows(rank int) []row {
+	part := d.p.Destination.Part(d.group, rank)
+	group := &d.p.Source.Model.Groups[d.group]
+	atoms := len(d.atoms) - 1
+	held := d.held(&part)
+	fed := d.feeders(rank, part.Layers, held)
 
 	// line is one layer of one component, drawn.
 	line := func(c, layer int) []cell {
-		out := make([]cell, heads)
+		out := make([]cell, atoms)
 		for h := range out {
 			out[h] = absent
-			if group.Heads() == 0 || slices.Contains(part.Heads, h) {
+			if held[c][h] {
 				out[h] = missing
 				if s := fed[at{c, layer, h}]; len(s) > 0 {
 					out[h] = cell{sources(s), s[0]}
@@ -143,12 +236,12 @@ func rankRows(p *plan.Pair, pl *plan.Plan, g, rank int) []row {
 		rows = append(rows, row{label, cells})
 	}
 	if len(part.Layers) == 0 {
-		return []row{{fmt.Sprintf("rank %d    no layers", rank), repeat(absent, heads)}}
+		return []row{{fmt.Sprintf("rank %d    no layers", rank), slices.Repeat([]cell{absent}, atoms)}}
 	}
 	for i := 0; i < len(part.Layers); {
-		first := lines(group, part.Layers[i], line)
+		first := d.lines(part.Layers[i], line)
 		j := i + 1
-		for j < len(part.Layers) && slices.EqualFunc(first, lines(group, part.Layers[j], line), slices.Equal[[]cell]) {
+		for j < len(part.Layers) && slices.EqualFunc(first, d.lines(part.Layers[j], line), slices.Equal[[]cell]) {
 			j++
 		}
 		alike := true
@@ -158,8 +251,8 @@ func rankRows(p *plan.Pair, pl *plan.Plan, g, rank int) []row {
 		if alike {
 			add(part.Layers[i:j], "", first[0])
 		} else {
-			for c, l := range first {
-				add(part.Layers[i:j], group.Components[c].Name, l)
+			for k, l := range first {
+				add(part.Layers[i:j], group.Components[d.components[k]].Name, l)
 			}
 		}
 		i = j
@@ -167,59 +260,51 @@ func rankRows(p *plan.Pair, pl *plan.Plan, g, rank int) []row {
 	return rows
 }
 
-func lines(g geometry.Group, layer int, line func(c, layer int) []cell) [][]cell {
-	out := make([][]cell, len(g.Components))
-	for c := range out {
-		out[c] = line(c, layer)
+func (d *drawing) lines(layer int, line func(c, layer int) []cell) [][]cell {
+	out := make([][]cell, len(d.components))
+	for i, c := range d.components {
+		out[i] = line(c, layer)
 	}
 	return out
 }
 
-func repeat(c cell, n int) []cell {
-	out := make([]cell, n)
-	for i := range out {
-		out[i] = c
-	}
-	return out
-}
+type at struct{ component, layer, atom int }
 
-type at struct{ component, layer, head int }
-
-// feeders lists the source ranks, ascending, that feed each of the rank's
-// rows.
-func feeders(p *plan.Pair, pl *plan.Plan, g, rank int, part shard.Part) map[at][]int {
-	group := p.Source.Model.Groups[g]
+// feeders lists the source ranks, ascending, that feed each of the rows that
+// the rank holds.
+func (d *drawing) feeders(rank int, layers []int, held map[int][]bool) map[at][]int {
 	edges := map[int]bool{}
-	for _, e := range pl.Edges {
-		if e.Group == g && e.Destination == rank {
+	for _, e := range d.pl.Edges {
+		if e.Group == d.group && e.Destination == rank {
 			edges[e.Source] = true
 		}
 	}
-	parts := map[int]shard.Part{}
+	type end struct {
+		layers []int
+		held   map[int][]bool
+	}
+	ends := map[int]end{}
 	out := map[at][]int{}
-	for _, a := range pl.Assignments {
-		if a.Group != g || a.Destination != rank || !edges[a.Source] {
+	for _, a := range d.pl.Assignments {
+		if a.Group != d.group || a.Destination != rank || !edges[a.Source] {
 			continue
 		}
-		src, ok := parts[a.Source]
+		src, ok := ends[a.Source]
 		if !ok {
-			src = p.Source.Shard.Part(group, a.Source)
-			parts[a.Source] = src
+			part := d.p.Source.Part(d.group, a.Source)
+			src = end{part.Layers, d.held(&part)}
+			ends[a.Source] = src
 		}
-		rows := part.Heads
-		if group.Heads() == 0 {
-			rows = []int{0}
-		}
-		for _, l := range part.Layers {
-			if l < a.Layers.From || l >= a.Layers.To || !slices.Contains(src.Layers, l) {
+		for _, c := range d.components {
+			if a.Components>>c&1 == 0 {
 				continue
 			}
-			for _, h := range rows {
-				if h < a.Heads.From || h >= a.Heads.To || group.Heads() > 0 && !slices.Contains(src.Heads, h) {
+			for _, l := range layers {
+				if l < a.Layers.From || l >= a.Layers.To || !slices.Contains(src.layers, l) {
 					continue
 				}
-				for c := range group.Components {
-					if a.Components>>c&1 == 0 {
+				for h, head := range d.atoms[:len(d.atoms)-1] {
+					if head < a.Heads.From || head >= a.Heads.To || !held[c][h] || !src.held[c][h] {
 						continue
 					}
 					k := at{c, l, h}
@@ -245,20 +330,21 @@ func sources(s []int) string {
 // column is a range of heads that every row shows alike.
 type column struct {
 	title string
-	head  int // the first
+	atom  int // the first
 	width int
 }
 
-// table writes the rows, with heads drawn alike in one column and the columns
-// in as many panels as the width needs.
-func table(b *strings.Builder, rows []row, heads []int, o Options) {
-	label := len("heads")
+// table writes the rows, each head in a column of its own if the width allows,
+// otherwise those drawn alike in one, and the columns in as many panels as the
+// width needs.
+func (d *drawing) table(b *strings.Builder, rows []row, what string, o Options) {
+	label := len(what)
 	for _, r := range rows {
 		label = max(label, len(r.label))
 	}
-	cols := columns(rows, heads, false)
+	cols := d.columns(rows, false)
 	if label+total(cols) > o.Width {
-		cols = columns(rows, heads, true)
+		cols = d.columns(rows, true)
 	}
 	for len(cols) > 0 {
 		n, used := 0, label
@@ -266,8 +352,8 @@ func table(b *strings.Builder, rows []row, heads []int, o Options) {
 			used += 2 + cols[n].width
 			n++
 		}
-		if heads != nil {
-			fmt.Fprintf(b, "%*s", label, "heads")
+		if d.heads > 0 {
+			fmt.Fprintf(b, "%*s", label, what)
 			for _, c := range cols[:n] {
 				fmt.Fprintf(b, "  %*s", c.width, c.title)
 			}
@@ -276,7 +362,7 @@ func table(b *strings.Builder, rows []row, heads []int, o Options) {
 		for _, r := range rows {
 			fmt.Fprintf(b, "%-*s", label, r.label)
 			for _, c := range cols[:n] {
-				v := r.cells[c.head]
+				v := r.cells[c.atom]
 				fmt.Fprintf(b, "  %*s%s", c.width-len(v.text), "", paint(v, o.Colour))
 			}
 			b.WriteByte('\n')
@@ -293,22 +379,32 @@ func total(cols []column) int {
 	return n
 }
 
-func columns(rows []row, heads []int, merge bool) []column {
-	if heads == nil {
-		heads = []int{0}
-	}
+// columns are the heads one by one, or the atoms, those drawn alike in one.
+func (d *drawing) columns(rows []row, merge bool) []column {
 	var out []column
-	for i := 0; i < len(heads); {
-		j := i + 1
-		for merge && j < len(heads) && alike(rows, i, j) {
-			j++
-		}
-		c := column{title: geometry.Ranges(heads[i:j]), head: i}
-		c.width = len(c.title)
+	put := func(title string, atom int) {
+		c := column{title, atom, len(title)}
 		for _, r := range rows {
-			c.width = max(c.width, len(r.cells[i].text))
+			c.width = max(c.width, len(r.cells[atom].text))
 		}
 		out = append(out, c)
+	}
+	n := len(d.atoms) - 1
+	for i := 0; i < n; {
+		j := i + 1
+		for merge && j < n && alike(rows, i, j) {
+			j++
+		}
+		switch from, to := d.atoms[i], d.atoms[j]; {
+		case d.heads == 0:
+			put("", i)
+		case merge && to-from > 1:
+			put(fmt.Sprintf("%d-%d", from, to-1), i)
+		default:
+			for h := from; h < to; h++ {
+				put(fmt.Sprint(h), i)
+			}
+		}
 		i = j
 	}
 	return out

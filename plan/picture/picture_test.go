@@ -1,6 +1,7 @@
 package picture_test
 
 import (
+	"math/bits"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +23,15 @@ func side(t *testing.T, engine string, m geometry.Model, s shard.Spec) plan.Side
 	if err := s.Validate(m); err != nil {
 		t.Fatal(err)
 	}
-	return plan.Side{Engine: engine, Model: m, Shard: s, Groups: []plan.Pool{{Block: 16, Blocks: 8}}}
+	out := plan.Side{Engine: engine, Model: m, Shard: s}
+	for _, g := range m.Groups {
+		pool := plan.Pool{Block: 16, Blocks: 8}
+		if g.State {
+			pool.Block = 1
+		}
+		out.Groups = append(out.Groups, pool)
+	}
+	return out
 }
 
 func model(layers, heads int) geometry.Model {
@@ -38,30 +47,33 @@ func model(layers, heads int) geometry.Model {
 // ranks with other tokens of it count.
 func everything(p *plan.Pair, mask uint64) *plan.Plan {
 	pl := &plan.Plan{}
-	g := p.Source.Model.Groups[0]
-	for d := range p.Destination.Shard.Ranks() {
-		dst := p.Destination.Shard.Part(g, d)
-		type key struct{ layer, head, phase int }
-		taken := map[key]bool{}
-		for s := range p.Source.Shard.Ranks() {
-			src := p.Source.Shard.Part(g, s)
-			used := false
-			heads := dst.Heads
-			if g.Heads() == 0 {
-				heads = []int{0}
-			}
-			for _, l := range dst.Layers {
-				for _, h := range heads {
-					k := key{l, h, src.Phase}
-					if taken[k] || !slices.Contains(src.Layers, l) || g.Heads() > 0 && !slices.Contains(src.Heads, h) {
-						continue
+	for gi, g := range p.Source.Model.Groups {
+		for d := range p.Destination.Shard.Ranks() {
+			dst := p.Destination.Part(gi, d)
+			type key struct{ component, layer, head, phase int }
+			taken := map[key]bool{}
+			for s := range p.Source.Shard.Ranks() {
+				src := p.Source.Part(gi, s)
+				used := false
+				for ci := range g.Components {
+					heads, have := dst.Heads[ci], src.Heads[ci]
+					if heads == nil {
+						heads, have = []int{0}, []int{0}
 					}
-					taken[k], used = true, true
-					pl.Assignments = append(pl.Assignments, plan.Assignment{Components: mask, Destination: d, Source: s, Layers: plan.Range{From: l, To: l + 1}, Heads: plan.Range{From: h, To: h + 1}})
+					for _, l := range dst.Layers {
+						for _, h := range heads {
+							k := key{ci, l, h, src.Phase}
+							if mask>>ci&1 == 0 || taken[k] || !slices.Contains(src.Layers, l) || !slices.Contains(have, h) {
+								continue
+							}
+							taken[k], used = true, true
+							pl.Assignments = append(pl.Assignments, plan.Assignment{Group: gi, Components: 1 << ci, Destination: d, Source: s, Layers: plan.Range{From: l, To: l + 1}, Heads: plan.Range{From: h, To: h + 1}})
+						}
+					}
 				}
-			}
-			if used {
-				pl.Edges = append(pl.Edges, plan.Edge{Source: s, Destination: d})
+				if used {
+					pl.Edges = append(pl.Edges, plan.Edge{Group: gi, Source: s, Destination: d})
+				}
 			}
 		}
 	}
@@ -142,6 +154,68 @@ rank 1    layers 0 k  .  0
           layers 0 v  .  !
 `
 	if got := picture.Grid(p, everything(p, 1), picture.Options{}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Components with other numbers of heads have a table of their own; states have
+// channels, and a group's own shard is told.
+func TestGridOfGroups(t *testing.T) {
+	m := geometry.Model{Name: "m", Layers: 3, Groups: []geometry.Group{
+		{Name: "attention", Layers: []int{1}, Components: []geometry.Component{
+			{Name: "k", Heads: 4, Dim: 8, DType: geometry.BF16}, {Name: "index", Heads: 0, Dim: 8, DType: geometry.BF16}, {Name: "v", Heads: 4, Dim: 8, DType: geometry.BF16},
+		}},
+		{Name: "mamba", State: true, Layers: []int{0, 2}, Components: []geometry.Component{
+			{Name: "x", Heads: 8192, Dim: 3, DType: geometry.BF16}, {Name: "B", Heads: 1024, Unit: 128, Dim: 3, DType: geometry.BF16}, {Name: "C", Heads: 1024, Unit: 128, Dim: 3, DType: geometry.BF16},
+		}},
+	}}
+	src, dst := side(t, "a", m, shard.Spec{TP: 2}), side(t, "b", m, shard.Spec{TP: 4})
+	own := shard.Spec{TP: 1, Stages: []int{2, 1}, DCPSize: 1, Interleave: 1, Order: [3]shard.Grid{shard.PP, shard.TP, shard.DCP}}
+	src.Groups[1].Shard = &own
+	p := &plan.Pair{Source: src, Destination: dst}
+	want := `a (tp 2, block 16; mamba: tp 1, pp 2) -> b (tp 4, block 16)
+group attention
+k, v
+             heads  0  1  2  3
+rank 0    layers 1  0  .  .  .
+rank 1    layers 1  .  0  .  .
+rank 2    layers 1  .  .  1  .
+rank 3    layers 1  .  .  .  1
+index
+rank 0    layers 1  0
+rank 1    layers 1  0
+rank 2    layers 1  0
+rank 3    layers 1  0
+group mamba
+x
+          channels  0-2047  2048-4095  4096-6143  6144-8191
+rank 0    layers 0       0          .          .          .
+          layers 2       1          .          .          .
+rank 1    layers 0       .          0          .          .
+          layers 2       .          1          .          .
+rank 2    layers 0       .          .          0          .
+          layers 2       .          .          1          .
+rank 3    layers 0       .          .          .          0
+          layers 2       .          .          .          1
+B, C
+          channels  0-255  256-511  512-767  768-1023
+rank 0    layers 0      0        .        .         .
+          layers 2      1        .        .         .
+rank 1    layers 0      .        0        .         .
+          layers 2      .        1        .         .
+rank 2    layers 0      .        .        0         .
+          layers 2      .        .        1         .
+rank 3    layers 0      .        .        .         0
+          layers 2      .        .        .         1
+`
+	pl := everything(p, 7)
+	for i := range pl.Assignments { // a policy answers in boxes, not head by head
+		if a := &pl.Assignments[i]; a.Group == 1 {
+			n := m.Groups[1].Components[bits.TrailingZeros64(a.Components)].Heads / 4
+			a.Heads = plan.Range{From: a.Heads.From / n * n, To: a.Heads.From/n*n + n}
+		}
+	}
+	if got := picture.Grid(p, pl, picture.Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -73,10 +73,10 @@ func (c *checker) name(f *Fault) {
 		return
 	}
 	g := &c.pair.Source.Model.Groups[group]
-	f.Group = g.Name
+	f.Group, f.State = g.Name, g.State
 	if f.Has {
 		f.AtComponent = g.Components[f.At.Component].Name
-		if f.Kind == Swap {
+		if f.Kind == Swap || f.Kind == Parted {
 			f.GotComponent = g.Components[f.Got.Component].Name
 		}
 	}
@@ -108,12 +108,19 @@ func (c *checker) form(l *layout.Layout) (*form, string) {
 
 // holder returns what a rank holds of a group.
 func (c *checker) holder(s *plan.Side, name string, group, rank int) (*holder, error) {
-	h := hold(&s.Shard, &s.Model.Groups[group], rank, s.Groups[group].Block)
+	h, why := hold(s.ShardOf(group), &s.Model.Groups[group], rank, s.Groups[group].Block)
+	if why != "" {
+		return nil, c.malformed(-1, -1, "the shard of group %d at the %s: %s", group, name, why)
+	}
 	l := s.Ranks[rank][group]
 	if len(h.layers) == 0 {
 		return h, nil
 	}
-	if l == nil || !slices.Equal(l.Extent.Layers, h.layers) || max(l.Extent.Heads, 1) != len(h.heads) {
+	fits := l != nil && slices.Equal(l.Extent.Layers, h.layers) && len(l.Extent.Heads) == len(h.parts)
+	for i := 0; fits && i < len(h.parts); i++ {
+		fits = max(l.Extent.Heads[i], 1) == len(h.parts[i].heads)
+	}
+	if !fits {
 		return nil, c.malformed(-1, -1, "the layout of %s rank %d is not that of what its shard holds", name, rank)
 	}
 	f, why := c.form(l)
@@ -183,12 +190,21 @@ func (c *checker) checkPeriods() error {
 		if w.Tokens < 1 || w.Tokens > maxTokens || w.From < 0 || w.From > w.To || w.To > w.Tokens {
 			return c.malformed(-1, -1, "the period of group %d has %d tokens and a window from %d to %d", g, w.Tokens, w.From, w.To)
 		}
+		if s.Model.Groups[g].State && w.Tokens != 1 {
+			return c.malformed(-1, -1, "the period of group %d has %d tokens, a state has none and counts as one", g, w.Tokens)
+		}
+		for i := range s.Model.Groups[g].Components {
+			if u := unitOf(&s.Model.Groups[g].Components[i]); u.first && w.From < w.To && w.From%u.tokens != 0 {
+				return c.malformed(-1, -1, "the window of group %d starts at token %d, inside an entry of %d tokens of component %s, which moves with the first of them", g, w.From, u.tokens, s.Model.Groups[g].Components[i].Name)
+			}
+		}
 		for _, side := range []struct {
 			name   string
 			s      *plan.Side
 			blocks int64
 		}{{"source", s, w.SourceBlocks}, {"destination", d, w.DestinationBlocks}} {
-			deal := dealt{int64(side.s.Shard.DCPSize), int64(side.s.Shard.Interleave), 0, int64(side.s.Groups[g].Block)}
+			own := side.s.ShardOf(g)
+			deal := dealt{int64(own.DCPSize), int64(own.Interleave), 0, int64(side.s.Groups[g].Block)}
 			if !deal.repeats(w.Tokens, side.blocks) {
 				return c.malformed(-1, -1, "the %s does not repeat after %d tokens and %d blocks of %d in group %d", side.name, w.Tokens, side.blocks, deal.block, g)
 			}
@@ -358,7 +374,12 @@ func (c *checker) checkRank(g, rank, from, to int) error {
 		}
 	}
 	window := &c.pl.Groups[g]
-	covers := make([]cover, len(c.pair.Destination.Model.Groups[g].Components))
+	comps := c.pair.Destination.Model.Groups[g].Components
+	covers := make([]cover, len(comps))
+	for i := range covers {
+		from, to := dest.parts[i].due(window)
+		covers[i].due = (to - from) * int64(len(dest.parts[i].heads)) * int64(comps[i].Dim)
+	}
 	var kept, now []entry
 	decided := false
 	for li, layer := range dest.layers {
@@ -381,7 +402,7 @@ func (c *checker) checkRank(g, rank, from, to int) error {
 			kept, now = now, kept
 		}
 		for i := range covers {
-			c.elements += c.due(&slice{group: g, dest: dest, window: window}, i)
+			c.elements += covers[i].due
 		}
 	}
 	return nil
@@ -407,12 +428,6 @@ func (c *checker) entry(index int, source, dest *holder, li int) entry {
 	return e
 }
 
-// due is the number of elements of component i that the slice must get.
-func (c *checker) due(s *slice, i int) int64 {
-	comp := &c.pair.Destination.Model.Groups[s.group].Components[i]
-	return (s.dest.below(s.window.To) - s.dest.below(s.window.From)) * int64(len(s.dest.heads)) * int64(comp.Dim)
-}
-
 // decide decides one slice. sources are the holders of the edges from edge
 // from on.
 func (c *checker) decide(s *slice, sources []*holder, from int, covers []cover) error {
@@ -430,9 +445,10 @@ func (c *checker) decide(s *slice, sources []*holder, from int, covers []cover) 
 		e := &s.entries[i]
 		source := sources[e.run.Edge-from]
 		q := &c.pl.Pieces[e.run.Piece]
-		key := pieceKey{s.group, int(source.phase), int(s.dest.phase)}
+		part := &s.dest.parts[e.run.Component]
+		key := pieceKey{s.group, int(source.phase), int(s.dest.phase), part.unit}
 		if known, ok := c.truth[e.run.Piece]; !ok || known != key {
-			if why := c.piece(q, s.window, source.dealt, s.dest.dealt); why != "" {
+			if why := c.piece(q, s.window, &source.parts[e.run.Component], part); why != "" {
 				if c.over != "" {
 					return c.tooLarge()
 				}
@@ -453,7 +469,7 @@ func (c *checker) decide(s *slice, sources []*holder, from int, covers []cover) 
 			sourceClass: source.form.block[e.run.SourceMap], destClass: s.dest.form.block[e.run.DestinationMap],
 			values: values[:deep], origin: values[deep:],
 			emit: func(cell cell) {
-				fine = fine && covers[cell.component].add(&cell, q.DestinationBlock*s.dest.dealt.block)
+				fine = fine && covers[cell.component].add(&cell, q.DestinationBlock*part.block, e.run.Edge)
 			},
 		}
 		if !w.decide(e.dest.shape.roots[e.do], e.dest.bases[e.do]) || !fine {
@@ -461,9 +477,12 @@ func (c *checker) decide(s *slice, sources []*holder, from int, covers []cover) 
 		}
 	}
 	for i := range covers {
-		if covers[i].written != c.due(s, i) || !covers[i].disjoint(c) {
+		if covers[i].written != covers[i].due || !covers[i].disjoint(c) {
 			return c.explain(s, sources, from, nil)
 		}
+	}
+	if !c.together(s, covers) {
+		return c.parted(s, sources, from)
 	}
 	return nil
 }

@@ -115,10 +115,14 @@ func (s *sets) reset() {
 
 // cover counts what the cells of one component of one slice write.
 type cover struct {
+	due                 int64 // elements of the component that a slice must get
 	heads, tokens, dims sets
-	cells               [][3]int32
+	cells               []box
 	written             int64 // elements
 }
+
+// box is a cell: the numbers of its sets, and the edge that feeds it.
+type box struct{ heads, tokens, dims, edge int32 }
 
 func (v *cover) reset() {
 	v.heads.reset()
@@ -130,14 +134,14 @@ func (v *cover) reset() {
 
 // add notes a cell whose token 0 is the rank's place first. It is false where
 // the cell writes an element twice.
-func (v *cover) add(c *cell, first int64) bool {
+func (v *cover) add(c *cell, first int64, edge int) bool {
 	h, ok1 := axisSet(c.loops, geometry.Head, c.head)
 	t, ok2 := axisSet(c.loops, geometry.Token, c.token+first)
 	d, ok3 := axisSet(c.loops, geometry.Dim, c.dim)
 	if !ok1 || !ok2 || !ok3 {
 		return false
 	}
-	v.cells = append(v.cells, [3]int32{v.heads.number(h), v.tokens.number(t), v.dims.number(d)})
+	v.cells = append(v.cells, box{v.heads.number(h), v.tokens.number(t), v.dims.number(d), int32(edge)})
 	v.written += h.size() * t.size() * d.size()
 	return true
 }
@@ -161,12 +165,12 @@ func (v *cover) disjoint(c *checker) bool {
 	}
 	taken := make([]uint64, (boxes+63)/64)
 	for _, cell := range v.cells {
-		for _, h := range heads[cell[0]] {
-			for _, t := range tokens[cell[1]] {
-				if !c.spend(int64(len(dims[cell[2]]))) {
+		for _, h := range heads[cell.heads] {
+			for _, t := range tokens[cell.tokens] {
+				if !c.spend(int64(len(dims[cell.dims]))) {
 					return false
 				}
-				for _, d := range dims[cell[2]] {
+				for _, d := range dims[cell.dims] {
 					i := (int64(h)*int64(nt)+int64(t))*int64(nd) + int64(d)
 					if taken[i/64]>>(i%64)&1 != 0 {
 						return false

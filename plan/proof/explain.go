@@ -21,21 +21,41 @@ func (c *checker) explain(s *slice, sources []*holder, from int, blame *entry) e
 	x := explanation{c: c, s: s}
 	if f, ok := x.find(sources, from); !ok {
 		if blame == nil {
-			return c.slice(s, "not every element is written once; there are too many to say which is not")
+			return c.slice(s, Malformed, "not every element is written once; there are too many to say which is not")
 		}
 		return c.malformed(blame.run.Edge, blame.index, "it moves an element elsewhere; too many elements to say which")
 	} else if f != nil {
 		return f
 	}
 	if blame == nil {
-		return c.slice(s, "its runs cannot be decided")
+		return c.slice(s, Malformed, "its runs cannot be decided")
 	}
 	return c.malformed(blame.run.Edge, blame.index, "it cannot be decided")
 }
 
-// slice is a Malformed fault of a slice of which no run is to blame alone.
-func (c *checker) slice(s *slice, why string) *Fault {
-	f := &Fault{Kind: Malformed, Rank: s.rank, Source: -1, Edge: -1, Run: -1, At: geometry.Coord{Group: s.group}, Reason: fmt.Sprintf("layer %d: %s", s.layer, why)}
+// parted is explain for a slice in which every element is right, and a scale
+// does not come with its rows.
+func (c *checker) parted(s *slice, sources []*holder, from int) error {
+	if c.over != "" {
+		return c.tooLarge()
+	}
+	x := explanation{c: c, s: s}
+	f, ok := x.find(sources, from)
+	switch {
+	case !ok:
+		return c.slice(s, Parted, "a scale comes from another source rank than the rows it scales; there are too many elements to say which")
+	case f != nil:
+		return f
+	}
+	if f := x.apart(); f != nil {
+		return f
+	}
+	return c.slice(s, Malformed, "its scales cannot be decided")
+}
+
+// slice is a fault of a slice of which no run is to blame alone.
+func (c *checker) slice(s *slice, kind Kind, why string) *Fault {
+	f := &Fault{Kind: kind, Rank: s.rank, Source: -1, Edge: -1, Run: -1, At: geometry.Coord{Group: s.group}, Reason: fmt.Sprintf("layer %d: %s", s.layer, why)}
 	c.name(f)
 	return f
 }
@@ -45,29 +65,44 @@ func (c *checker) slice(s *slice, why string) *Fault {
 type explanation struct {
 	c     *checker
 	s     *slice
-	first []int64  // by component: index of its first element
-	low   int64    // the rank's place of the window's first token
-	due   int64    // tokens
+	comps []geometry.Component
+	areas []extent // by component
 	mask  []uint16 // by element: the written units of 4 bits
+	edges []int32  // by element: the edge that wrote it last
 	best  int64    // index of the first wrong element, -1 while none is
 	fault *Fault
+}
+
+// extent is the elements of one component that are due: heads times entries
+// times dims, in that order, from index first on.
+type extent struct {
+	first   int64
+	low     int64 // the rank's place of the first entry
+	entries int64
+	rows    int64 // heads times entries
+	dim     int64
+}
+
+// index is that of an element, by the rank's places.
+func (a *extent) index(head, place, dim int64) int64 {
+	return a.first + (head*a.entries+place-a.low)*a.dim + dim
 }
 
 // find returns the first fault, nil where there is none; false where there are
 // too many elements to look at.
 func (x *explanation) find(sources []*holder, from int) (*Fault, bool) {
 	s := x.s
-	comps := x.c.pair.Destination.Model.Groups[s.group].Components
-	x.low = s.dest.below(s.window.From)
-	x.due = s.dest.below(s.window.To) - x.low
+	x.comps = x.c.pair.Destination.Model.Groups[s.group].Components
 	var elements int64
-	for i := range comps {
-		x.first = append(x.first, elements)
-		n := x.c.due(s, i)
-		if n > maxLook-elements {
+	for i := range x.comps {
+		part := &s.dest.parts[i]
+		low, high := part.due(s.window)
+		a := extent{elements, low, high - low, int64(len(part.heads)) * (high - low), int64(x.comps[i].Dim)}
+		if n := a.rows * a.dim; n > maxLook-elements {
 			return nil, false
 		}
-		elements += n
+		x.areas = append(x.areas, a)
+		elements += a.rows * a.dim
 	}
 	var units int64
 	for i := range s.entries {
@@ -81,17 +116,17 @@ func (x *explanation) find(sources []*holder, from int) (*Fault, bool) {
 		}
 		units += n
 	}
-	x.mask, x.best = make([]uint16, elements), -1
+	x.mask, x.edges, x.best = make([]uint16, elements), make([]int32, elements), -1
 	for i := range s.entries {
 		e := &s.entries[i]
 		if f := x.run(e, sources[e.run.Edge-from]); f != nil {
 			return f, true
 		}
 	}
-	for i, comp := range comps {
+	for i, comp := range x.comps {
 		full := uint16(1)<<(comp.DType.Bits()/4) - 1
-		n := x.c.due(s, i)
-		for k := x.first[i]; k < x.first[i]+n && (x.best < 0 || k < x.best); k++ {
+		a := &x.areas[i]
+		for k := a.first; k < a.first+a.rows*a.dim && (x.best < 0 || k < x.best); k++ {
 			if x.mask[k] != full {
 				x.wrong(k, &Fault{Kind: Gap, Rank: s.rank, Source: -1, Edge: -1, Run: -1, At: x.coord(i, k), Has: true})
 			}
@@ -100,16 +135,57 @@ func (x *explanation) find(sources []*holder, from int) (*Fault, bool) {
 	return x.fault, true
 }
 
+// apart returns the first scale of which a row comes over another edge, nil
+// where there is none.
+//
+// Preconditions: find found no fault.
+func (x *explanation) apart() *Fault {
+	for i := range x.comps {
+		of := scaled(x.comps, i)
+		if of < 0 {
+			continue
+		}
+		scale, rows := &x.areas[i], &x.areas[of]
+		part, covered := &x.s.dest.parts[i], &x.s.dest.parts[of]
+		n := part.unit.tokens
+		for h, head := range part.heads {
+			for place := scale.low; place < scale.low+scale.entries; place++ {
+				for d := range scale.dim {
+					k := scale.index(int64(h), place, d)
+					for rh, own := range covered.heads {
+						if x.comps[i].Heads > 0 && own != head {
+							continue
+						}
+						for t := max(place*n, rows.low); t < min(place*n+n, rows.low+rows.entries); t++ {
+							first := rows.index(int64(rh), t, 0)
+							for r := first; r < first+rows.dim; r++ {
+								if x.edges[r] == x.edges[k] {
+									continue
+								}
+								f := &Fault{Kind: Parted, Edge: int(x.edges[k]), Run: -1, At: x.coord(i, k), Has: true,
+									Got: x.coord(of, r), Other: x.c.pl.Edges[x.edges[r]].Source}
+								x.c.name(f)
+								return f
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // coord is the coordinate of element k, which belongs to component i.
 func (x *explanation) coord(i int, k int64) geometry.Coord {
-	comp := &x.c.pair.Destination.Model.Groups[x.s.group].Components[i]
-	k -= x.first[i]
-	row := k / int64(comp.Dim)
+	part, a := &x.s.dest.parts[i], &x.areas[i]
+	k -= a.first
+	row := k / a.dim
 	return geometry.Coord{
 		Group: x.s.group, Component: i, Layer: x.s.layer,
-		Head:  x.s.dest.heads[row/x.due],
-		Token: x.s.dest.canonical(x.low + row%x.due),
-		Dim:   int(k % int64(comp.Dim)),
+		Head:  part.heads[row/a.entries],
+		Token: part.token(a.low + row%a.entries),
+		Dim:   int(k % a.dim),
 	}
 }
 
@@ -167,27 +243,33 @@ func (x *explanation) element(e *entry, source *holder, so, do, left int64) (int
 		return 0, fault(Bounds, "it writes byte %d of region %q, which is of no element", do/8, regions[r.DestinationRegion].Name)
 	}
 	if d.foreign {
-		return 0, fault(Bounds, "it writes byte %d of region %q, which is of another block", do/8, regions[r.DestinationRegion].Name)
+		return 0, fault(Bounds, "it writes byte %d of region %q, which is of another %s", do/8, regions[r.DestinationRegion].Name, s.dest.form.name(geometry.Block))
 	}
 	if s.dest.form.block[d.m] != s.dest.form.block[r.DestinationMap] {
-		return 0, fault(Bounds, "destination map %d places other blocks than those of the rows that it writes", r.DestinationMap)
+		return 0, fault(Bounds, "destination map %d places other %ss than those of the rows that it writes", r.DestinationMap, s.dest.form.name(geometry.Block))
 	}
 	if layer := s.dest.layers[d.layer]; layer != s.layer {
 		return 0, fault(Bounds, "it is of layer %d and writes layer %d", s.layer, layer)
 	}
-	token := s.dest.canonical(q.DestinationBlock*s.dest.dealt.block + d.token)
-	if token < s.window.From || token >= s.window.To {
-		return 0, fault(Bounds, "it writes token %d, the window is from %d to %d", token, s.window.From, s.window.To)
+	part := &s.dest.parts[d.component]
+	place := q.DestinationBlock*part.block + d.token
+	area := &x.areas[d.component]
+	if place < area.low || place >= area.low+area.entries {
+		if s.dest.form.l.Extent.State {
+			return 0, fault(Bounds, "it writes a state, and the window is empty")
+		}
+		return 0, fault(Bounds, "it writes token %d, the window is from %d to %d", part.token(place), s.window.From, s.window.To)
 	}
-	comps := c.pair.Destination.Model.Groups[s.group].Components
-	comp := &comps[d.component]
-	k := x.first[d.component] + (d.head*x.due+s.dest.below(token)-x.low)*int64(comp.Dim) + d.dim
+	comp := &x.comps[d.component]
+	k := area.index(d.head, place, d.dim)
 	at := x.coord(d.component, k)
 	n := min(left, comp.DType.Bits()-d.rest)
 	here := func(kind Kind, why string, args ...any) {
-		f := fault(kind, why, args...)
-		f.At, f.Has = at, true
-		x.wrong(k, f)
+		if x.best < 0 || k < x.best { // a fault in words is dear
+			f := fault(kind, why, args...)
+			f.At, f.Has = at, true
+			x.wrong(k, f)
+		}
 	}
 
 	from, ok := source.form.spot(r.SourceRegion, so)
@@ -196,27 +278,33 @@ func (x *explanation) element(e *entry, source *holder, so, do, left int64) (int
 		here(Bounds, "it reads byte %d of region %q, which is of no element", so/8, source.form.l.Regions[r.SourceRegion].Name)
 		n = 4
 	case from.foreign:
-		here(Bounds, "it reads byte %d of region %q, which is of another block", so/8, source.form.l.Regions[r.SourceRegion].Name)
+		here(Bounds, "it reads byte %d of region %q, which is of another %s", so/8, source.form.l.Regions[r.SourceRegion].Name, source.form.name(geometry.Block))
 		n = 4
 	case source.form.block[from.m] != source.form.block[r.SourceMap]:
-		here(Bounds, "source map %d places other blocks than those of the rows that it reads", r.SourceMap)
+		here(Bounds, "source map %d places other %ss than those of the rows that it reads", r.SourceMap, source.form.name(geometry.Block))
 	default:
-		n = min(n, comps[from.component].DType.Bits()-from.rest)
+		origin := &source.parts[from.component]
+		n = min(n, x.comps[from.component].DType.Bits()-from.rest)
 		got := geometry.Coord{
-			Group: s.group, Component: from.component, Layer: source.layers[from.layer], Head: source.heads[from.head],
-			Token: source.canonical(q.SourceBlock*source.dealt.block + from.token), Dim: int(from.dim),
+			Group: s.group, Component: from.component, Layer: source.layers[from.layer], Head: origin.heads[from.head],
+			Token: origin.token(q.SourceBlock*origin.block + from.token), Dim: int(from.dim),
 		}
 		if got != at || from.rest != d.rest {
+			if x.best >= 0 && k >= x.best {
+				break
+			}
 			f := fault(Swap, "")
 			f.At, f.Has, f.Got = at, true, got
 			if got == at {
 				f.Reason = fmt.Sprintf("bit %d of it comes from bit %d", d.rest, from.rest)
 			}
 			x.wrong(k, f)
+		} else if first := s.dest.parts[r.Component].unit; part.unit != first {
+			here(Malformed, "entries of %d tokens move with entries of %d, which piece %d counts", part.unit.tokens, first.tokens, r.Piece)
 		} else if !member(q, from.token, d.token) {
 			here(Malformed, "it moves a token that piece %d does not name", r.Piece)
 		} else if so == r.SourceOffset*8 && do == r.DestinationOffset*8 && d.component != r.Component {
-			here(Malformed, "it says that it starts with component %s", comps[r.Component].Name)
+			here(Malformed, "it says that it starts with component %s", x.comps[r.Component].Name)
 		}
 	}
 	units := (uint16(1)<<((n+3)/4) - 1) << (d.rest / 4)
@@ -224,6 +312,7 @@ func (x *explanation) element(e *entry, source *holder, so, do, left int64) (int
 		here(Clash, "")
 	}
 	x.mask[k] |= units
+	x.edges[k] = int32(r.Edge)
 	return n, nil
 }
 

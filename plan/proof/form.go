@@ -92,6 +92,18 @@ func read(l *layout.Layout) (*form, string) {
 	return f, ""
 }
 
+// name is what an axis is called: blocks and heads of states are slots and
+// channels.
+func (f *form) name(a geometry.Axis) string {
+	switch {
+	case f.l.Extent.State && a == geometry.Block:
+		a = geometry.Slot
+	case f.l.Extent.State && a == geometry.Head:
+		a = geometry.Channel
+	}
+	return a.String()
+}
+
 // readMaps takes the maps apart into digits.
 func (f *form) readMaps() string {
 	for m, digits := range f.l.Maps {
@@ -99,13 +111,13 @@ func (f *form) readMaps() string {
 		aligned := true
 		for _, d := range digits {
 			if d.Div < 1 || d.Mod < d.Div || d.Mod%d.Div != 0 {
-				return fmt.Sprintf("map %d: %s%%%d/%d is no digit", m, d.Axis, d.Mod, d.Div)
+				return fmt.Sprintf("map %d: %s%%%d/%d is no digit", m, f.name(d.Axis), d.Mod, d.Div)
 			}
 			if d.Mod == d.Div {
 				continue // one value, 0
 			}
 			if d.Stride < 1 || d.Stride > layout.MaxRegionBytes*8 {
-				return fmt.Sprintf("map %d: stride of %s is %d bits", m, d.Axis, d.Stride)
+				return fmt.Sprintf("map %d: stride of %s is %d bits", m, f.name(d.Axis), d.Stride)
 			}
 			ds = append(ds, digit{d.Axis, d.Mod / d.Div, d.Div, d.Stride})
 			aligned = aligned && (d.Axis != geometry.Block || d.Stride%8 == 0)
@@ -170,7 +182,7 @@ func (f *form) readPlaces() string {
 	alone := make([]int, len(l.Regions)) // layer index + 1 in the region, -1 for several
 	byRegion := make([][]item, len(l.Regions))
 	var known []*shape
-	if len(l.Places) != len(l.Extent.Components) {
+	if len(l.Places) != len(l.Extent.Components) || len(l.Extent.Heads) != len(l.Extent.Components) {
 		return "it has not one place for each component"
 	}
 	for _, places := range l.Places {
@@ -191,9 +203,9 @@ func (f *form) readPlaces() string {
 				for _, a := range []struct {
 					axis geometry.Axis
 					n    int
-				}{{geometry.Block, l.Extent.Blocks}, {geometry.Token, l.Extent.Tokens}, {geometry.Head, max(l.Extent.Heads, 1)}, {geometry.Dim, comp.Dim}} {
+				}{{geometry.Block, l.Extent.Blocks}, {geometry.Token, l.Extent.Tokens / max(comp.Entry, 1)}, {geometry.Head, max(l.Extent.Heads[c], 1)}, {geometry.Dim, comp.Dim}} {
 					if !f.tiles(p.Map, a.axis, int64(a.n)) {
-						return fmt.Sprintf("map %d does not tile %d values of axis %s", p.Map, a.n, a.axis)
+						return fmt.Sprintf("map %d does not tile %d values of axis %s", p.Map, a.n, f.name(a.axis))
 					}
 				}
 				fits[k] = true
@@ -438,7 +450,7 @@ func (f *form) order() string {
 	first := f.l.Places[0][0]
 	head, token := int64(-1), int64(-1)
 	for _, d := range f.digits[first.Map] {
-		name := d.axis.String()
+		name := f.name(d.axis)
 		if d.div > 1 {
 			name += fmt.Sprintf("/%d", d.div)
 		}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/sample"
@@ -17,50 +17,57 @@ import (
 // literal makes a plan that no planner would: one run for each row and, where
 // its elements lie at one distance on both sides, a loop over them, in either
 // direction; otherwise one for each element. It is false where an element does
-// not lie on bytes.
+// not lie on bytes. The rows of a token and what scales them come from one rank.
 func literal(m *sample.Maker, p *plan.Pair) (*plan.Plan, bool) {
-	g := p.Source.Model.Groups[0]
+	g := &p.Source.Model.Groups[0]
+	so, do := p.Source.ShardOf(0), p.Destination.ShardOf(0)
+	sb, db := int64(p.Source.Groups[0].Block), int64(p.Destination.Groups[0].Block)
 	period := int64(1)
-	for _, s := range []*plan.Side{&p.Source, &p.Destination} {
-		period = int64(sample.LCM(int(period), sample.LCM(s.Groups[0].Block*s.Shard.DCPSize, s.Shard.Interleave*s.Shard.DCPSize)))
+	if !g.State {
+		period = int64(sample.LCM(sample.LCM(int(sb)*so.DCPSize, so.Interleave*so.DCPSize), sample.LCM(int(db)*do.DCPSize, do.Interleave*do.DCPSize)))
 	}
 	pl := &plan.Plan{Pair: p.Digest(), Groups: []plan.Period{{
 		Tokens: period, To: period,
-		SourceBlocks:      period / int64(p.Source.Shard.DCPSize*p.Source.Groups[0].Block),
-		DestinationBlocks: period / int64(p.Destination.Shard.DCPSize*p.Destination.Groups[0].Block),
+		SourceBlocks:      period / int64(so.DCPSize) / sb,
+		DestinationBlocks: period / int64(do.DCPSize) / db,
 	}}}
 	runs := map[[2]int][]plan.Run{} // by destination and source
 	pieces := map[plan.Piece]int{}
 	for d, ls := range p.Destination.Ranks {
-		want := p.Destination.Shard.Part(g, d)
+		want := p.Destination.Part(0, d)
 		for li, layer := range want.Layers {
-			for hi := range want.HeadCount() {
-				for t := range period {
-					du, held := want.Local(t)
-					if !held {
-						continue
-					}
-					s, si, sh, su := origin(m, p, g, layer, want.Heads, hi, t)
-					sl, dl := p.Source.Ranks[s][0], ls[0]
-					sb, db := int64(sl.Extent.Tokens), int64(dl.Extent.Tokens)
-					q := plan.Piece{Token: t, Count: 1, SourceBlock: su / sb, SourceToken: su % sb, DestinationBlock: du / db, DestinationToken: du % db}
-					piece, ok := pieces[q]
-					if !ok {
-						piece = len(pl.Pieces)
-						pieces[q] = piece
-						pl.Pieces = append(pl.Pieces, q)
-					}
-					for ci, c := range g.Components {
-						if c.DType.Bits()%8 != 0 {
-							return nil, false
+			chosen := map[place]int{} // source ranks
+			for ci := range g.Components {
+				c := &g.Components[ci]
+				if c.DType.Bits()%8 != 0 {
+					return nil, false
+				}
+				for hi, head := range names(&want, ci) {
+					for t := int64(0); t < period; t += entry(c) {
+						du, held := want.Local(t)
+						if !held {
+							continue
+						}
+						s := origins(m, p, &want, chosen, layer, ci, head, t)
+						have := p.Source.Part(0, s)
+						su, _ := have.Local(t)
+						si, sh := slices.Index(have.Layers, layer), slices.Index(names(&have, ci), head)
+						sl, dl := p.Source.Ranks[s][0], ls[0]
+						n := entry(c)
+						q := plan.Piece{Token: t / n, Count: 1, SourceBlock: su / sb, SourceToken: su % sb / n, DestinationBlock: du / db, DestinationToken: du % db / n}
+						piece, ok := pieces[q]
+						if !ok {
+							piece = len(pl.Pieces)
+							pieces[q] = piece
+							pl.Pieces = append(pl.Pieces, q)
 						}
 						row := plan.Run{Piece: piece, Component: ci, Layer: layer, SourceMap: sl.Places[ci][si].Map, DestinationMap: dl.Places[ci][li].Map, Bytes: c.DType.Bits() / 8}
 						var so, do []int64
 						for dim := range int64(c.Dim) {
 							var bit int64
-							row.SourceRegion, bit = sl.Bit(ci, si, 0, su%sb, sh, dim)
+							row.SourceRegion, bit = sl.Bit(ci, si, 0, q.SourceToken, int64(sh), dim)
 							so = append(so, bit/8)
-							row.DestinationRegion, bit = dl.Bit(ci, li, 0, du%db, int64(hi), dim)
+							row.DestinationRegion, bit = dl.Bit(ci, li, 0, q.DestinationToken, int64(hi), dim)
 							do = append(do, bit/8)
 						}
 						key := [2]int{d, s}
@@ -103,18 +110,45 @@ func literal(m *sample.Maker, p *plan.Pair) (*plan.Plan, bool) {
 	return pl, true
 }
 
-// origin draws a source rank that holds the row, and says where on it.
-func origin(m *sample.Maker, p *plan.Pair, g geometry.Group, layer int, heads []int, hi int, t int64) (rank, layerIndex int, headPlace, place int64) {
-	for _, s := range m.Perm(len(p.Source.Ranks)) {
-		have := p.Source.Shard.Part(g, s)
-		su, held := have.Local(t)
-		si := slices.Index(have.Layers, layer)
-		sh := 0
-		if heads != nil {
-			sh = slices.Index(have.Heads, heads[hi])
+// place is what comes from one source rank: the rows of a head, or of all where
+// they have a scale for all, of tokens that share a scale.
+type place struct {
+	component string // scaled, not scaling
+	head      int
+	token     int64
+}
+
+// origins draws a source rank for a row, the same for all rows of a place.
+func origins(m *sample.Maker, p *plan.Pair, want *shard.Part, chosen map[place]int, layer, ci, head int, t int64) int {
+	g := &p.Source.Model.Groups[0]
+	of := ci
+	if s := g.Components[ci].Scales; s != "" {
+		of = g.Component(s)
+	}
+	at := place{g.Components[of].Name, head, t}
+	group, whole := int64(1), false
+	for i := range g.Components {
+		if c := &g.Components[i]; c.Scales == at.component {
+			group, whole = int64(sample.LCM(int(group), int(entry(c)))), whole || c.Heads == 0
 		}
-		if held && si >= 0 && sh >= 0 {
-			return s, si, int64(sh), su
+	}
+	at.token -= t % group
+	if whole {
+		at.head = 0
+	}
+	if r, ok := chosen[at]; ok {
+		return r
+	}
+	for _, r := range m.Perm(len(p.Source.Ranks)) {
+		have := p.Source.Part(0, r)
+		_, held := have.Local(at.token)
+		holds := held && slices.Contains(have.Layers, layer)
+		for _, h := range names(want, of) {
+			holds = holds && (!whole && h != head || slices.Contains(names(&have, of), h))
+		}
+		if holds {
+			chosen[at] = r
+			return r
 		}
 	}
 	panic("no source rank holds the row")

@@ -61,8 +61,92 @@ func numbers(pl *plan.Plan) []number {
 	return out
 }
 
+// drawer draws a name among those of numbers, and returns a function that draws
+// a number of that name.
+func drawer(pl *plan.Plan, rng *rand.Rand) func() number {
+	type kind struct {
+		slices []reflect.Value // of structs
+		name   string
+		field  int
+	}
+	var kinds []kind
+	list := func(name string, slices ...reflect.Value) {
+		if len(slices) == 0 {
+			return
+		}
+		of := slices[0].Type().Elem()
+		for i := range of.NumField() {
+			if k := of.Field(i).Type.Kind(); k == reflect.Int || k == reflect.Int64 {
+				kinds = append(kinds, kind{slices, name + "." + of.Field(i).Name, i})
+			}
+		}
+	}
+	v := reflect.ValueOf(pl).Elem()
+	for _, f := range []string{"Groups", "Edges", "Pieces", "Runs"} {
+		if s := v.FieldByName(f); s.Len() > 0 {
+			list(f, s)
+		}
+	}
+	var loops []reflect.Value
+	for i := range pl.Runs {
+		if len(pl.Runs[i].Loops) > 0 {
+			loops = append(loops, reflect.ValueOf(pl.Runs[i].Loops))
+		}
+	}
+	list("Runs.Loops", loops...)
+	k := kinds[rng.IntN(len(kinds))]
+	return func() number {
+		s := k.slices[rng.IntN(len(k.slices))]
+		return number{k.name, s.Index(rng.IntN(s.Len())).Field(k.field)}
+	}
+}
+
+// part moves a run of a scale to another edge to the same rank; false where
+// there is none.
+func part(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) bool {
+	for _, i := range rng.Perm(len(pl.Runs)) {
+		r := pl.Runs[i]
+		e := pl.Edges[r.Edge]
+		if p.Source.Model.Groups[e.Group].Components[r.Component].Scales == "" || e.To-e.From == 1 {
+			continue
+		}
+		for _, k := range rng.Perm(len(pl.Edges)) {
+			o := pl.Edges[k]
+			if k == r.Edge || o.Group != e.Group || o.Destination != e.Destination {
+				continue
+			}
+			at := o.From
+			for at < o.To && pl.Runs[at].Layer < r.Layer {
+				at++
+			}
+			// Edges in between move by one run.
+			from, to, by := r.Edge, k, -1
+			if k < r.Edge {
+				from, to, by = k, r.Edge, 1
+			} else {
+				at--
+			}
+			for x := from; x <= to; x++ {
+				if x > from {
+					pl.Edges[x].From += by
+				}
+				if x < to {
+					pl.Edges[x].To += by
+				}
+			}
+			r.Edge = k
+			pl.Runs = slices.Insert(slices.Delete(pl.Runs, i, i+1), at, r)
+			return true
+		}
+	}
+	return false
+}
+
 // mutate changes one thing and says what.
-func mutate(pl *plan.Plan, rng *rand.Rand) string {
+func mutate(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) string {
+	if rng.IntN(8) == 0 && part(p, pl, rng) {
+		return "part a scale"
+	}
 	if len(pl.Runs) > 0 && rng.IntN(4) == 0 {
 		i, j := rng.IntN(len(pl.Runs)), rng.IntN(len(pl.Runs))
 		// Edges keep their runs: what changes is the runs, not the ranges.
@@ -102,18 +186,9 @@ func mutate(pl *plan.Plan, rng *rand.Rand) string {
 			return "exchange offsets"
 		}
 	}
-	all := numbers(pl)
 	// Runs have the most numbers; every name gets its turn.
-	byName := map[string][]number{}
-	var names []string
-	for _, n := range all {
-		if byName[n.name] == nil {
-			names = append(names, n.name)
-		}
-		byName[n.name] = append(byName[n.name], n)
-	}
-	of := byName[names[rng.IntN(len(names))]]
-	n := of[rng.IntN(len(of))]
+	draw := drawer(pl, rng)
+	n := draw()
 	old := n.v.Int()
 	now := old
 	switch rng.IntN(6) {
@@ -124,7 +199,7 @@ func mutate(pl *plan.Plan, rng *rand.Rand) string {
 	case 2:
 		now += int64(1+rng.IntN(4)) * int64(1<<rng.IntN(6)) * int64(1-2*rng.IntN(2))
 	case 3:
-		now = of[rng.IntN(len(of))].v.Int()
+		now = draw().v.Int()
 	case 4:
 		now = []int64{0, -1, -old, old * 2, old / 2}[rng.IntN(5)]
 	default:
@@ -138,8 +213,8 @@ func mutate(pl *plan.Plan, rng *rand.Rand) string {
 // element may be accepted, and the faults name the first coordinate that the
 // twin finds wrong.
 func TestMutations(t *testing.T) {
-	const first, changes = 900000, 40
-	n := pairs(600)
+	const first, changes, full = 900000, 40, 360
+	n := pairs(full)
 	var mu sync.Mutex
 	kinds, accepted, harmless := map[proof.Kind]int{}, map[string]int{}, map[string]int{}
 	names, undecided := map[string]int{}, map[string]int{}
@@ -152,7 +227,7 @@ func TestMutations(t *testing.T) {
 		for i := range uint64(changes) {
 			rng := rand.New(rand.NewPCG(seed, i))
 			pl := clone(good)
-			what := mutate(pl, rng)
+			what := mutate(p, pl, rng)
 			if reflect.DeepEqual(pl, good) {
 				continue
 			}
@@ -184,12 +259,12 @@ func TestMutations(t *testing.T) {
 			}
 			mu.Unlock()
 			switch f.Kind {
-			case proof.Gap, proof.Clash, proof.Swap:
+			case proof.Gap, proof.Clash, proof.Swap, proof.Parted:
 				v := judge(p, pl, rng)
 				if v.none && v.elsewhere {
 					break // such as a run that moves what it should and claims another layer
 				}
-				if v.none || f.At != v.first || f.Rank != v.rank {
+				if v.none || f.At != v.first || f.Rank != v.rank || v.parted != (f.Kind == proof.Parted) || v.parted && f.Got != v.row {
 					t.Errorf("seed %d mutation %d (%s): %v, but the twin finds rank %d %v first\n%s", seed, i, what, err, v.rank, v.first, describe(p, pl))
 					return
 				}
@@ -205,10 +280,13 @@ func TestMutations(t *testing.T) {
 			}
 		}
 	})
-	for _, k := range []proof.Kind{proof.Gap, proof.Clash, proof.Swap, proof.Bounds, proof.Malformed} {
-		if kinds[k] == 0 {
+	for _, k := range []proof.Kind{proof.Gap, proof.Clash, proof.Swap, proof.Bounds, proof.Parted, proof.Malformed} {
+		if kinds[k] == 0 && (k != proof.Parted || n == full) { // which few pairs may not show
 			t.Errorf("no mutation was refused as %s", k)
 		}
+	}
+	if n == full && names["part a scale"] < n/10 {
+		t.Errorf("%d scales were parted from their rows", names["part a scale"])
 	}
 	t.Logf("mutated %s", tally(names))
 	t.Logf("refused as %v; %d first coordinates compared", kinds, compared)
@@ -222,8 +300,8 @@ func judgeable(pl *plan.Plan, p *plan.Pair) bool {
 	for i, g := range pl.Groups {
 		if g.Tokens < 1 || g.Tokens >= 1<<12 || g.SourceBlocks < 1 || g.DestinationBlocks < 1 ||
 			g.SourceBlocks > int64(p.Source.Groups[i].Blocks) || g.DestinationBlocks > int64(p.Destination.Groups[i].Blocks) ||
-			g.SourceBlocks*int64(p.Source.Groups[i].Block*p.Source.Shard.DCPSize) != g.Tokens ||
-			g.DestinationBlocks*int64(p.Destination.Groups[i].Block*p.Destination.Shard.DCPSize) != g.Tokens ||
+			g.SourceBlocks*int64(p.Source.Groups[i].Block*p.Source.ShardOf(i).DCPSize) != g.Tokens ||
+			g.DestinationBlocks*int64(p.Destination.Groups[i].Block*p.Destination.ShardOf(i).DCPSize) != g.Tokens ||
 			g.From < 0 || g.To > g.Tokens {
 			return false
 		}

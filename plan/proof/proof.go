@@ -64,9 +64,17 @@ func DefaultBudget() Budget {
 // Check proves that, for the plan's window of every group and for every legal
 // block id, every element that a destination rank holds is written exactly
 // once, from the same element at the source, inside the registered regions,
-// and that nothing else is written. It also proves what the stamp relies on:
-// edges and runs in canonical order, each run's layer, its tokens those of its
-// piece, and its maps those of the rows it moves.
+// and that nothing else is written; and that every scale comes from the source
+// rank that all rows come from which it scales on the destination rank. It also
+// proves what the stamp relies on: edges and runs in canonical order, each
+// run's layer, its tokens those of its piece, and its maps those of the rows it
+// moves.
+//
+// Of components whose entries are several tokens, a window holds those whose
+// last token it holds; of scales those whose first token it does, and no window
+// starts inside one. A piece counts the entries of the components that its runs
+// move, which must therefore be of one kind. A group of states has a period of
+// one token, which stands for the state.
 //
 // Errors: *Fault; *plan.TooLarge where the default budget does not suffice;
 // what p.Validate returns where the pair itself is refused. The result depends

@@ -36,7 +36,7 @@ func llama(t testing.TB, layers, blocks int, source, destination string) *plan.P
 	side := func(engine string, tp int, words string) plan.Side {
 		s := plan.Side{Engine: engine, Model: model, Groups: []plan.Pool{{Block: 16, Blocks: blocks}},
 			Shard: shard.Spec{TP: tp, Stages: []int{layers}, DCPSize: 1, Interleave: 1, Order: [3]shard.Grid{shard.PP, shard.TP, shard.DCP}}}
-		l, err := sample.Order(words).Resolve(layout.Extent{Layers: g.Layers, Blocks: blocks, Tokens: 16, Heads: 8 / tp, Components: g.Components})
+		l, err := sample.Order(words).Resolve(layout.Extent{Layers: g.Layers, Blocks: blocks, Tokens: 16, Heads: []int{8 / tp, 8 / tp}, Components: g.Components})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestBudget(t *testing.T) {
 func comb(t *testing.T, block int) (*plan.Pair, *plan.Plan) {
 	t.Helper()
 	model := geometry.Model{Name: "comb", Layers: 1, Groups: []geometry.Group{{Layers: []int{0}, Components: []geometry.Component{{Name: "latent", Dim: 7, DType: geometry.FP8E4M3}}}}}
-	l, err := sample.Order("block token dim").Resolve(layout.Extent{Layers: []int{0}, Blocks: 2, Tokens: block, Components: model.Groups[0].Components})
+	l, err := sample.Order("block token dim").Resolve(layout.Extent{Layers: []int{0}, Blocks: 2, Tokens: block, Heads: []int{0}, Components: model.Groups[0].Components})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
 	"github.com/kvferry/kvferry/plan/proof"
@@ -50,8 +51,13 @@ func draw(seed uint64) (*sample.Maker, *plan.Pair, *plan.Plan, error) {
 	}
 	if m.Chance(25) {
 		var windows []build.Window
-		for _, g := range pl.Groups {
+		for i, g := range pl.Groups {
+			if p.Source.Model.Groups[i].State && m.Chance(50) {
+				windows = append(windows, build.Window{None: true})
+				continue
+			}
 			from := m.Int64N(g.Tokens)
+			from -= from % start(&p.Source.Model.Groups[i])
 			windows = append(windows, build.Window{From: from, To: from + 1 + m.Int64N(g.Tokens-from)})
 			if g.Tokens > 1 {
 				m.Has[sample.Windowed] = true
@@ -60,6 +66,18 @@ func draw(seed uint64) (*sample.Maker, *plan.Pair, *plan.Plan, error) {
 		pl, err = build.Build(p, as, windows, plan.DefaultBudget())
 	}
 	return m, p, pl, err
+}
+
+// start is of what a window's first token is a multiple: it may not part the
+// entries of a scale.
+func start(g *geometry.Group) int64 {
+	n := 1
+	for i := range g.Components {
+		if c := &g.Components[i]; c.Scales != "" {
+			n = sample.LCM(n, int(entry(c)))
+		}
+	}
+	return int64(n)
 }
 
 // TestRandomPairs compares proof and twin on plans as they are built.

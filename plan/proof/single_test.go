@@ -16,7 +16,7 @@ import (
 // accepted is another source rank that holds a replica of the same rows.
 func TestEverySingleCopyMutation(t *testing.T) {
 	const first, most = 700000, 48 // runs
-	n := pairs(120)
+	n := pairs(64)
 	var mu sync.Mutex
 	refused := map[string]int{}
 	plans, replicas := 0, 0

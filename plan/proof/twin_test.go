@@ -2,9 +2,11 @@ package proof_test
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 )
 
@@ -20,6 +22,12 @@ type verdict struct {
 	elsewhere bool
 	wrong     int // elements
 	all       int
+
+	// parted says that first is a scale, in a layer that is right otherwise,
+	// and row the first element that it scales and that comes from another
+	// source rank.
+	parted bool
+	row    geometry.Coord
 }
 
 // padding is what lies where no element of a table's block does.
@@ -28,7 +36,7 @@ const padding = -1
 // numbering gives every unit of every element of a group a number of its own.
 type numbering struct {
 	g     geometry.Group
-	heads int
+	heads int // of the component with most
 	toks  int64
 	dim   int
 	parts int
@@ -40,6 +48,56 @@ func (n *numbering) number(component, layer, head int, token int64, dim, part in
 
 func (n *numbering) layer(number int64) int {
 	return int(number / int64(n.parts) / int64(n.dim) / n.toks / int64(n.heads) % (1 << 14))
+}
+
+// entry is the tokens of one entry of a component.
+func entry(c *geometry.Component) int64 { return int64(max(c.Entry, 1)) }
+
+// moves reports whether a plan of a window moves the entry that starts with a
+// token: that of a scale with its first token, any other with its last.
+func moves(c *geometry.Component, w *plan.Period, first int64) bool {
+	decides := first + entry(c) - 1
+	if c.Scales != "" {
+		decides = first
+	}
+	return decides >= w.From && decides < w.To
+}
+
+// names are the model's heads of a component on a rank; 0 for one without.
+func names(p *shard.Part, component int) []int {
+	if p.Heads[component] == nil {
+		return []int{0}
+	}
+	return p.Heads[component]
+}
+
+// memory is one side's, by rank and region.
+type memory struct {
+	unit [][][]int64
+	// Of the destination: how often each was written, and from which rank last.
+	times [][][]uint8
+	from  [][][]int
+}
+
+// empty makes the memory of a group.
+func empty(s *plan.Side, gi int, size int64) *memory {
+	n := len(s.Ranks)
+	mem := &memory{make([][][]int64, n), make([][][]uint8, n), make([][][]int, n)}
+	for r, ls := range s.Ranks {
+		if ls[gi] == nil {
+			continue
+		}
+		for _, reg := range ls[gi].Regions {
+			units := make([]int64, reg.Bytes*8/size)
+			for i := range units {
+				units[i] = padding
+			}
+			mem.unit[r] = append(mem.unit[r], units)
+			mem.times[r] = append(mem.times[r], make([]uint8, len(units)))
+			mem.from[r] = append(mem.from[r], make([]int, len(units)))
+		}
+	}
+	return mem
 }
 
 // judge is the deliberately dumb twin of the proof: it carries the plan out,
@@ -56,27 +114,14 @@ func judge(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) verdict {
 	}
 	for gi, g := range p.Source.Model.Groups {
 		w := pl.Groups[gi]
-		n := numbering{g: g, heads: max(g.Heads(), 1), toks: w.Tokens, parts: int(64 / size)}
+		n := numbering{g: g, heads: 1, toks: w.Tokens, parts: int(64 / size)}
 		for _, c := range g.Components {
-			n.dim = max(n.dim, c.Dim)
+			n.dim, n.heads = max(n.dim, c.Dim), max(n.heads, c.Heads)
 		}
 		st, dt := table(w.SourceBlocks, p.Source.Groups[gi].Blocks, rng), table(w.DestinationBlocks, p.Destination.Groups[gi].Blocks, rng)
 		from := fill(&p.Source, gi, &n, st, size)
-		to := make([][][]int64, len(p.Destination.Ranks))
-		times := make([][][]uint8, len(to))
-		for r, ls := range p.Destination.Ranks {
-			if ls[gi] == nil {
-				continue
-			}
-			for _, reg := range ls[gi].Regions {
-				mem := make([]int64, reg.Bytes*8/size)
-				for i := range mem {
-					mem[i] = padding
-				}
-				to[r] = append(to[r], mem)
-				times[r] = append(times[r], make([]uint8, len(mem)))
-			}
-		}
+		to := empty(&p.Destination, gi, size)
+		scales := slices.ContainsFunc(g.Components, func(c geometry.Component) bool { return c.Scales != "" })
 		for ri := range pl.Runs {
 			run := &pl.Runs[ri]
 			if run.Edge < 0 || run.Edge >= len(pl.Edges) {
@@ -84,7 +129,7 @@ func judge(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) verdict {
 				continue
 			}
 			if e := pl.Edges[run.Edge]; e.Group == gi {
-				if !execute(p, pl, run, e, from, to, times, st, dt, size, &n) {
+				if !execute(p, pl, run, e, from, to, st, dt, size, &n) {
 					v.right, v.elsewhere = false, true
 				}
 			}
@@ -95,28 +140,31 @@ func judge(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) verdict {
 				continue
 			}
 			l := ls[gi]
-			part := p.Destination.Shard.Part(g, r)
+			part := p.Destination.Part(gi, r)
 			for li, layer := range part.Layers {
-				for ci, c := range g.Components {
-					for h := range part.HeadCount() {
-						head := 0
-						if g.Heads() > 0 {
-							head = part.Heads[h]
-						}
-						for t := w.From; t < w.To; t++ {
+				found := v.none
+				var came []origin
+				for ci := range g.Components {
+					c := &g.Components[ci]
+					for h, head := range names(&part, ci) {
+						for t := int64(0); t < w.Tokens; t += entry(c) {
 							u, held := part.Local(t)
-							if !held {
+							if !held || !moves(c, &w, t) {
 								continue
 							}
-							block, in := u/int64(l.Extent.Tokens), u%int64(l.Extent.Tokens)
+							block, in := u/int64(l.Extent.Tokens), u%int64(l.Extent.Tokens)/entry(c)
 							for d := range c.Dim {
 								region, bit := l.Bit(ci, li, int64(dt[block]), in, int64(h), int64(d))
 								v.all++
+								at := geometry.Coord{Group: gi, Component: ci, Layer: layer, Head: head, Token: t, Dim: d}
 								fine := true
 								for k := range int(c.DType.Bits() / size) {
 									i := bit/size + int64(k)
-									fine = fine && to[r][region][i] == n.number(ci, layer, head, t, d, k) && times[r][region][i] == 1
-									times[r][region][i] = 0
+									fine = fine && to.unit[r][region][i] == n.number(ci, layer, head, t, d, k) && to.times[r][region][i] == 1
+									to.times[r][region][i] = 0
+								}
+								if scales {
+									came = append(came, origin{at, to.from[r][region][bit/size]})
 								}
 								if !fine {
 									v.wrong++
@@ -124,15 +172,18 @@ func judge(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) verdict {
 									if v.none {
 										v.none = false
 										v.rank = r
-										v.first = geometry.Coord{Group: gi, Component: ci, Layer: layer, Head: head, Token: t, Dim: d}
+										v.first = at
 									}
 								}
 							}
 						}
 					}
 				}
+				if found && v.none {
+					v.apart(&g, r, came)
+				}
 			}
-			for _, mem := range times[r] {
+			for _, mem := range to.times[r] {
 				for _, x := range mem {
 					if x != 0 {
 						v.right, v.elsewhere = false, true
@@ -142,6 +193,50 @@ func judge(p *plan.Pair, pl *plan.Plan, rng *rand.Rand) verdict {
 		}
 	}
 	return v
+}
+
+// origin is an element and the source rank that it came from.
+type origin struct {
+	at   geometry.Coord
+	rank int
+}
+
+// apart looks for the first scale of a layer that comes from another source
+// rank than an element that it scales, both in the order of the elements.
+func (v *verdict) apart(g *geometry.Group, rank int, came []origin) {
+	for si := range g.Components {
+		scale := &g.Components[si]
+		if scale.Scales == "" {
+			continue
+		}
+		type key struct {
+			head  int
+			token int64
+		}
+		of := func(at geometry.Coord) key {
+			if scale.Heads == 0 {
+				at.Head = 0
+			}
+			return key{at.Head, at.Token / entry(scale)}
+		}
+		rows := map[key][]origin{}
+		for _, o := range came {
+			if g.Components[o.at.Component].Name == scale.Scales {
+				rows[of(o.at)] = append(rows[of(o.at)], o)
+			}
+		}
+		for _, s := range came {
+			if s.at.Component != si {
+				continue
+			}
+			for _, o := range rows[of(s.at)] {
+				if o.rank != s.rank {
+					v.right, v.none, v.parted, v.rank, v.first, v.row = false, false, true, rank, s.at, o.at
+					return
+				}
+			}
+		}
+	}
 }
 
 // table deals n different block ids of a pool.
@@ -156,36 +251,26 @@ func table(n int64, pool int, rng *rand.Rand) []int {
 
 // fill makes a side's memory: every element of the table's blocks holds its
 // number.
-func fill(s *plan.Side, gi int, n *numbering, table []int, size int64) [][][]int64 {
-	out := make([][][]int64, len(s.Ranks))
+func fill(s *plan.Side, gi int, n *numbering, table []int, size int64) *memory {
+	mem := empty(s, gi, size)
 	g := s.Model.Groups[gi]
 	for r, ls := range s.Ranks {
 		l := ls[gi]
 		if l == nil {
 			continue
 		}
-		for _, reg := range l.Regions {
-			mem := make([]int64, reg.Bytes*8/size)
-			for i := range mem {
-				mem[i] = padding
-			}
-			out[r] = append(out[r], mem)
-		}
-		part := s.Shard.Part(g, r)
-		for entry, block := range table {
-			for in := range l.Extent.Tokens {
-				t := part.Token(int64(entry*l.Extent.Tokens + in))
-				for li, layer := range part.Layers {
-					for ci, c := range g.Components {
-						for h := range part.HeadCount() {
-							head := 0
-							if g.Heads() > 0 {
-								head = part.Heads[h]
-							}
+		part := s.Part(gi, r)
+		for place, block := range table {
+			for ci := range g.Components {
+				c := &g.Components[ci]
+				for in := range int64(l.Extent.Tokens) / entry(c) {
+					t := part.Token(int64(place*l.Extent.Tokens) + in*entry(c))
+					for li, layer := range part.Layers {
+						for h, head := range names(&part, ci) {
 							for d := range c.Dim {
-								region, bit := l.Bit(ci, li, int64(block), int64(in), int64(h), int64(d))
+								region, bit := l.Bit(ci, li, int64(block), in, int64(h), int64(d))
 								for k := range int(c.DType.Bits() / size) {
-									out[r][region][bit/size+int64(k)] = n.number(ci, layer, head, t, d, k)
+									mem.unit[r][region][bit/size+int64(k)] = n.number(ci, layer, head, t, d, k)
 								}
 							}
 						}
@@ -194,12 +279,12 @@ func fill(s *plan.Side, gi int, n *numbering, table []int, size int64) [][][]int
 			}
 		}
 	}
-	return out
+	return mem
 }
 
 // execute carries one run out. It is false where the run touches what it may
 // not: bytes outside a region, no element, or a layer that it does not carry.
-func execute(p *plan.Pair, pl *plan.Plan, run *plan.Run, e plan.Edge, from, to [][][]int64, times [][][]uint8, st, dt []int, size int64, n *numbering) bool {
+func execute(p *plan.Pair, pl *plan.Plan, run *plan.Run, e plan.Edge, from, to *memory, st, dt []int, size int64, n *numbering) bool {
 	sl, dl := sideLayout(&p.Source, e.Source, e.Group), sideLayout(&p.Destination, e.Destination, e.Group)
 	if sl == nil || dl == nil || run.Piece < 0 || run.Piece >= len(pl.Pieces) ||
 		run.SourceRegion < 0 || run.SourceRegion >= len(sl.Regions) || run.DestinationRegion < 0 || run.DestinationRegion >= len(dl.Regions) ||
@@ -212,7 +297,8 @@ func execute(p *plan.Pair, pl *plan.Plan, run *plan.Run, e plan.Edge, from, to [
 	}
 	so := run.SourceOffset + plan.BlockOffset(sl, run.SourceMap, int64(st[q.SourceBlock]))
 	do := run.DestinationOffset + plan.BlockOffset(dl, run.DestinationMap, int64(dt[q.DestinationBlock]))
-	src, dst, count := from[e.Source][run.SourceRegion], to[e.Destination][run.DestinationRegion], times[e.Destination][run.DestinationRegion]
+	src, dst := from.unit[e.Source][run.SourceRegion], to.unit[e.Destination][run.DestinationRegion]
+	times, whence := to.times[e.Destination][run.DestinationRegion], to.from[e.Destination][run.DestinationRegion]
 	fine := true
 	work := 0
 	var loop func(k int, so, do int64)
@@ -238,8 +324,9 @@ func execute(p *plan.Pair, pl *plan.Plan, run *plan.Run, e plan.Edge, from, to [
 				return
 			}
 			dst[d] = src[s]
-			if count[d] < 2 {
-				count[d]++
+			whence[d] = e.Source
+			if times[d] < 2 {
+				times[d]++
 			}
 			if src[s] < 0 || n.layer(src[s]) != run.Layer {
 				fine = false

@@ -304,7 +304,7 @@ func (c *cell) whole(bits int64) (int, bool) {
 // destLeaf goes on at the source.
 func (w *walker) destLeaf(l *leaf, c cell) bool {
 	one, ok := c.whole(l.bits)
-	if !ok || w.dest.form.block[l.m] != w.destClass {
+	if !ok || w.dest.form.block[l.m] != w.destClass || w.dest.parts[l.component].unit != w.dest.parts[w.run.Component].unit {
 		return false
 	}
 	next := cell{x: c.source - w.sourceBase, component: l.component, loops: make([]loop, len(c.loops), len(c.loops)+4)}
@@ -349,8 +349,9 @@ func (w *walker) sourceLeaf(l *leaf, c cell) bool {
 		return false
 	}
 	low, high := token, token
-	linear := w.source.step != 0 && w.dest.step != 0
-	if w.source.heads[from.head] != w.dest.heads[c.head] {
+	sp, dp := &w.source.parts[c.component], &w.dest.parts[c.component]
+	linear := sp.step != 0 && dp.step != 0
+	if sp.heads[from.head] != dp.heads[c.head] {
 		return false
 	}
 	heads := false
@@ -377,7 +378,7 @@ func (w *walker) sourceLeaf(l *leaf, c cell) bool {
 			low += min(e, 0) * (o.n - 1)
 			high += max(e, 0) * (o.n - 1)
 		case geometry.Head:
-			if linear && delta*w.source.step != o.delta*w.dest.step {
+			if linear && delta*sp.step != o.delta*dp.step {
 				return false
 			}
 			heads = true
@@ -388,7 +389,7 @@ func (w *walker) sourceLeaf(l *leaf, c cell) bool {
 	if low < 0 || high >= q.Count {
 		return false
 	}
-	if heads && !linear && !w.headsOneByOne(c.loops, l, from.head, c.head) {
+	if heads && !linear && !w.headsOneByOne(c.loops, l, sp.heads, dp.heads, from.head, c.head) {
 		return false
 	}
 	w.emit(c)
@@ -406,7 +407,7 @@ func position(source, destination int64, q *plan.Piece) (int64, bool) {
 }
 
 // headsOneByOne compares model heads at each step of the head loops.
-func (w *walker) headsOneByOne(loops []loop, l *leaf, source, dest int64) bool {
+func (w *walker) headsOneByOne(loops []loop, l *leaf, sources, dests []int, source, dest int64) bool {
 	for i := range loops {
 		o := &loops[i]
 		if o.axis != geometry.Head {
@@ -414,11 +415,11 @@ func (w *walker) headsOneByOne(loops []loop, l *leaf, source, dest int64) bool {
 		}
 		delta := o.step * l.digits[o.level].div
 		for k := range o.n {
-			if !w.headsOneByOne(loops[i+1:], l, source+k*delta, dest+k*o.delta) {
+			if !w.headsOneByOne(loops[i+1:], l, sources, dests, source+k*delta, dest+k*o.delta) {
 				return false
 			}
 		}
 		return true
 	}
-	return w.c.spend(1) && w.source.heads[source] == w.dest.heads[dest]
+	return w.c.spend(1) && sources[source] == dests[dest]
 }

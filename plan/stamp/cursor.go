@@ -15,8 +15,8 @@ type Cursor struct {
 	s                   *Stamper
 	edge                EdgeKey
 	layers              plan.Range
+	req                 Request
 	source, destination [][]uint32 // tables by group, nil: unknown
-	from, to            int64
 
 	group  int
 	parts  [3]part
@@ -38,6 +38,14 @@ type lane struct {
 	stride int64    // bytes from one block id to the next, or manyDigits
 }
 
+// leading is how many entries a group's table leaves out at the front.
+func leading(first []int64, group int) int64 {
+	if first == nil {
+		return 0
+	}
+	return first[group]
+}
+
 // mode is how a run's segments are made.
 type mode uint8
 
@@ -52,20 +60,19 @@ const (
 //
 // Errors: those of building and proving a window in which no request has
 // started or ended before; c is then spent.
-// Preconditions: Validate(req) is nil; the tables of req are not modified
-// while the cursor is in use.
+// Preconditions: Validate(req) is nil; the tables and spans of req are not
+// modified while the cursor is in use.
 func (s *Stamper) Cursor(req *Request, edge EdgeKey, c *Cursor) error {
 	*c = Cursor{}
 	// Make every window before the first step, so that Next cannot fail.
 	var parts [3]part
 	for g := range s.whole.plan.Groups {
-		if _, err := s.parts(g, req.From, req.To, &parts); err != nil {
+		if _, err := s.parts(g, req.span(&s.proven.Pair().Source.Model, g), &parts); err != nil {
 			return err
 		}
 	}
 	c.s, c.edge, c.layers, c.group = s, edge, req.Layers, -1
-	c.source, c.destination = req.Source, req.Destination
-	c.from, c.to = req.From, req.To
+	c.req, c.source, c.destination = *req, req.Source, req.Destination
 	return nil
 }
 
@@ -132,7 +139,7 @@ func (c *Cursor) advance() bool {
 				*c = Cursor{}
 				return false
 			}
-			n, err := c.s.parts(c.group, c.from, c.to, &c.parts)
+			n, err := c.s.parts(c.group, c.req.span(&c.s.proven.Pair().Source.Model, c.group), &c.parts)
 			if err != nil {
 				panic(fmt.Sprintf("stamp: a window that Cursor made cannot be made again: %v", err))
 			}
@@ -149,10 +156,10 @@ func (c *Cursor) advance() bool {
 	*s = lane{every: period.SourceBlocks, base: r.SourceOffset, stride: pt.plan.source[c.run]}
 	*d = lane{every: period.DestinationBlocks, base: r.DestinationOffset, stride: pt.plan.destination[c.run]}
 	if c.source != nil {
-		s.table = c.source[c.group][pt.from*period.SourceBlocks+piece.SourceBlock:]
+		s.table = c.source[c.group][pt.from*period.SourceBlocks+piece.SourceBlock-leading(c.req.SourceFirst, c.group):]
 	}
 	if c.destination != nil {
-		d.table = c.destination[c.group][pt.from*period.DestinationBlocks+piece.DestinationBlock:]
+		d.table = c.destination[c.group][pt.from*period.DestinationBlocks+piece.DestinationBlock-leading(c.req.DestinationFirst, c.group):]
 	}
 	switch {
 	case c.source == nil && c.destination == nil:

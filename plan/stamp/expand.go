@@ -33,7 +33,7 @@ func (s *Stamper) Edges(req *Request) []EdgeKey {
 }
 
 // Expand lists the request as maximal contiguous copies, sorted by
-// destination (rank, region, offset). It is for people and tests; transfers
+// destination (rank, group, region, offset). It is for people and tests; transfers
 // keep their strides.
 //
 // Errors: *plan.TooLarge over MaxCopies, and those of Cursor.

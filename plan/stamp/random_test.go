@@ -1,105 +1,13 @@
 package stamp_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/stamp"
+	"github.com/kvferry/kvferry/plan/fixture"
 )
-
-// spot is a byte of a rank.
-type spot struct {
-	rank, region int
-	offset       int64
-}
-
-// origin is where a destination byte came from, how often it was written and
-// whether it should be.
-type origin struct {
-	spot
-	written int
-	due     bool
-}
-
-// check compares a request's copies with what they should be, element by
-// element through layout.Bit and with loops of its own: every element in range
-// that a destination rank holds comes from the same element of whichever source
-// rank the copy named, and no other byte is written.
-func check(p *plan.Pair, req *stamp.Request, copies []stamp.Copy) error {
-	got := map[spot]*origin{}
-	for _, c := range copies {
-		for i := range c.Bytes {
-			at := spot{c.DestinationRank, c.DestinationRegion, c.DestinationOffset + i}
-			if got[at] == nil {
-				got[at] = &origin{}
-			}
-			o := got[at]
-			o.spot = spot{c.SourceRank, c.SourceRegion, c.SourceOffset + i}
-			o.written++
-		}
-	}
-	due := 0
-	g := p.Source.Model.Groups[0]
-	for dr, ls := range p.Destination.Ranks {
-		dl := ls[0]
-		if dl == nil {
-			continue
-		}
-		dp := p.Destination.Shard.Part(g, dr)
-		for t := req.From; t < req.To; t++ {
-			du, ok := dp.Local(t)
-			if !ok {
-				continue
-			}
-			db := int64(dl.Extent.Tokens)
-			for li, layer := range dp.Layers {
-				for ci, comp := range g.Components {
-					for h := range dp.HeadCount() {
-						for d := range int64(comp.Dim) {
-							region, bit := dl.Bit(ci, li, int64(req.Destination[0][du/db]), du%db, int64(h), d)
-							for k := int64(0); k < comp.DType.Bits(); k += 4 {
-								o := got[spot{dr, region, (bit + k) / 8}]
-								what := func(why string, args ...any) error {
-									return fmt.Errorf("rank %d component %d layer %d head %d token %d dim %d: %s", dr, ci, layer, h, t, d, fmt.Sprintf(why, args...))
-								}
-								if o == nil || o.written != 1 {
-									return what("written %+v", o)
-								}
-								if !o.due {
-									o.due = true
-									due++
-								}
-								sl, sp := p.Source.Ranks[o.rank][0], p.Source.Shard.Part(g, o.rank)
-								su, held := sp.Local(t)
-								row := 0
-								if g.Heads() > 0 {
-									row = slices.Index(sp.Heads, dp.Heads[h])
-								}
-								si := slices.Index(sp.Layers, layer)
-								if !held || row < 0 || si < 0 {
-									return what("source rank %d does not hold it", o.rank)
-								}
-								sb := int64(sl.Extent.Tokens)
-								sr, from := sl.Bit(ci, si, int64(req.Source[0][su/sb]), su%sb, int64(row), d)
-								if sr != o.region || from+k != o.offset*8+(bit+k)%8 {
-									return what("bit %d of region %d, want %d of %d", o.offset*8+(bit+k)%8, o.region, from+k, sr)
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-	if due != len(got) {
-		return fmt.Errorf("%d bytes written, %d due", len(got), due)
-	}
-	return nil
-}
 
 // Random small pairs, requests and tables, byte by byte.
 func TestRandomRequests(t *testing.T) {
@@ -111,7 +19,7 @@ func TestRandomRequests(t *testing.T) {
 		n = 60
 	}
 	for i := range n {
-		components := pick(kv(4, 8, "bf16"), kv(4, 4, "fp8"), "{name: k, heads: 4, dim: 8, dtype: fp4}", "{name: k, heads: 4, dim: 8, dtype: bf16}, {name: v, heads: 4, dim: 4, dtype: fp32}")
+		components := pick(fixture.KV(4, 8, "bf16"), fixture.KV(4, 4, "fp8"), "{name: k, heads: 4, dim: 8, dtype: fp4}", "{name: k, heads: 4, dim: 8, dtype: bf16}, {name: v, heads: 4, dim: 4, dtype: fp32}")
 		orders := []string{
 			"[block, head, token, component, dim]", "[block, token, head, component, dim]", "[component, block, head, token, dim]",
 			"[block, component, token, head, dim]", "[block, head, token, dim]", "[block, layer, head, token, component, dim]",
@@ -128,17 +36,17 @@ func TestRandomRequests(t *testing.T) {
 			orders = []string{"[block, token, component, dim]", "[block, token, dim]", "[layer, block, dim, token]"}
 			shards = shards[:8]
 		}
-		side := func() half {
+		side := func() fixture.Half {
 			order := pick(orders...)
 			if strings.Contains(components, "name: v") {
 				order = strings.ReplaceAll(order, "KV", "v")
 			} else {
 				order = strings.ReplaceAll(order, ", KV: [token, dim]", "")
 			}
-			return half{pick(shards...), []int{2, 4, 6, 8}[r.IntN(4)], order}
+			return fixture.Side(pick(shards...), []int{2, 4, 6, 8}[r.IntN(4)], order)
 		}
 		source, destination := side(), side()
-		p := pair(t, 3, components, source, destination)
+		p := fixture.Pair(t, 3, components, source, destination)
 		s := stamper(t, p, r.IntN(4))
 		to := 1 + r.Int64N(60)
 		from := r.Int64N(to)
@@ -155,7 +63,7 @@ func TestRandomRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := check(p, req, copies); err != nil {
+		if err := judge(p, req, copies); err != nil {
 			t.Fatalf("pair %d, %s\n%+v -> %+v, tokens %d to %d: %v\n%s", i, components, source, destination, from, to, err, s.Proven().Plan().Text(p))
 		}
 		var total, bytes int64
@@ -179,8 +87,8 @@ func TestRandomRequests(t *testing.T) {
 		if total != bytes {
 			t.Fatalf("pair %d: totals say %d bytes, the copies are %d", i, total, bytes)
 		}
-		counted[source.shard]++
-		counted[destination.layout]++
+		counted[source.Shard]++
+		counted[destination.Layout]++
 	}
 	if len(counted) < 15 {
 		t.Errorf("only %v", counted)

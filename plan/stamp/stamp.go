@@ -24,15 +24,30 @@ import (
 type Request struct {
 	ID   string
 	Plan geometry.Digest // the whole-period plan
-	// Source and Destination are block tables by group: block ids in token
-	// order, the same for all ranks of the side. A side that is not known here
-	// is nil (an owner-mediated provider knows its own only).
+	// Source and Destination are block tables by group of the pair: block ids
+	// in token order, the same for all ranks of the side. A side that is not
+	// known here is nil (an owner-mediated provider knows its own only).
 	Source, Destination [][]uint32
-	From, To            int64      // canonical tokens [From, To)
-	Layers              plan.Range // the model's layers moved; the zero value is all
+	// SourceFirst and DestinationFirst are, by group, how many table entries
+	// the side no longer holds and its table leaves out at the front; nil where
+	// no table leaves any out. See Held.
+	SourceFirst, DestinationFirst []int64
+	From, To                      int64 // canonical tokens [From, To)
+	// Spans are, by group, what is moved: tokens within [From, To), or in a
+	// group of states [0, 1) for the state. Nil: all of [From, To) of every
+	// group of tokens, and every state. See Spans.
+	Spans  []Span
+	Layers plan.Range // the model's layers moved; the zero value is all
 	// Edges, where not nil, restricts what is moved to these edges.
 	Edges []EdgeKey
 }
+
+// Span is a range [From, To) of tokens (of states, 0 to 1); empty where the two
+// are equal.
+type Span struct{ From, To int64 }
+
+// Empty reports whether the span holds nothing.
+func (s Span) Empty() bool { return s.From >= s.To }
 
 // EdgeKey names an edge.
 type EdgeKey struct{ Source, Destination int }
@@ -51,8 +66,8 @@ type Segment struct {
 
 // Error is a request that the plan cannot serve.
 type Error struct {
-	Field  string // "plan", "tokens", "source table", "destination table", "layers", "edges"
-	Group  int
+	Field  string // "plan", "tokens", "spans", "source table", "destination table", "layers", "edges"; of Held "table"
+	Group  int    // of the pair; of Held of the side
 	Value  any
 	Reason string
 }
@@ -143,9 +158,10 @@ func Capacity(entries int, block int, s shard.Spec) int64 {
 }
 
 // Validate returns an *Error where the request cannot be served: another
-// plan's digest, an empty or too long token range, a table too short on a
-// known side, an id outside the pool, a destination id given twice. Surplus
-// table entries are legal and untouched, but bound by the same rules.
+// plan's digest, an empty or too long token range, a span outside it, a table
+// on a known side that does not reach over its span, an id outside the pool, a
+// destination id given twice. Surplus table entries are legal and untouched,
+// but bound by the same rules.
 func (s *Stamper) Validate(r *Request) error {
 	if r.Plan != s.proven.Digest() {
 		return &Error{"plan", 0, r.Plan, fmt.Sprintf("this is %s", s.proven.Digest())}
@@ -154,18 +170,21 @@ func (s *Stamper) Validate(r *Request) error {
 	if r.From < 0 || r.To <= r.From || r.To > maxTokens {
 		return &Error{"tokens", 0, fmt.Sprintf("[%d, %d)", r.From, r.To), fmt.Sprintf("want a range that is not empty within 0 to %d", int64(maxTokens))}
 	}
-	if l := r.Layers; l != (plan.Range{}) && (l.From < 0 || l.To > pair.Source.Model.Layers || l.From >= l.To) {
-		return &Error{"layers", 0, fmt.Sprintf("[%d, %d)", l.From, l.To), fmt.Sprintf("want a range within 0 to %d", pair.Source.Model.Layers)}
+	if layers := max(pair.Source.Model.Layers, pair.Destination.Model.Layers); r.Layers != (plan.Range{}) && (r.Layers.From < 0 || r.Layers.To > layers || r.Layers.From >= r.Layers.To) {
+		return &Error{"layers", 0, fmt.Sprintf("[%d, %d)", r.Layers.From, r.Layers.To), fmt.Sprintf("want a range within 0 to %d", layers)}
 	}
 	for _, e := range r.Edges {
 		if e.Source < 0 || e.Source >= len(pair.Source.Ranks) || e.Destination < 0 || e.Destination >= len(pair.Destination.Ranks) {
 			return &Error{"edges", 0, fmt.Sprintf("%d to %d", e.Source, e.Destination), "no such ranks"}
 		}
 	}
-	if err := validateTables("source table", r.Source, &pair.Source, r.To); err != nil {
+	if err := s.validateSpans(r); err != nil {
 		return err
 	}
-	if err := validateTables("destination table", r.Destination, &pair.Destination, r.To); err != nil {
+	if err := s.validateTables("source table", r.Source, r.SourceFirst, &pair.Source, r); err != nil {
+		return err
+	}
+	if err := s.validateTables("destination table", r.Destination, r.DestinationFirst, &pair.Destination, r); err != nil {
 		return err
 	}
 	for g, table := range r.Destination {
@@ -176,17 +195,59 @@ func (s *Stamper) Validate(r *Request) error {
 	return nil
 }
 
-func validateTables(field string, tables [][]uint32, s *plan.Side, to int64) error {
+func (s *Stamper) validateSpans(r *Request) error {
+	m := &s.proven.Pair().Source.Model
+	if r.Spans != nil && len(r.Spans) != len(m.Groups) {
+		return &Error{"spans", 0, len(r.Spans), fmt.Sprintf("want one a group, %d", len(m.Groups))}
+	}
+	for g := range m.Groups {
+		span := r.span(m, g)
+		from, to := r.From, r.To
+		if m.Groups[g].State {
+			from, to = 0, 1
+		}
+		if !span.Empty() && (span.From < from || span.To > to || m.Groups[g].State && span != (Span{0, 1})) || span.From > span.To {
+			return &Error{"spans", g, fmt.Sprintf("[%d, %d)", span.From, span.To), fmt.Sprintf("want a range within [%d, %d)", from, to)}
+		}
+		for _, c := range m.Groups[g].Components {
+			if e := int64(c.EntryTokens()); c.Scales != "" && !span.Empty() && span.From%e != 0 {
+				return &Error{"spans", g, span.From, fmt.Sprintf("component %s has one value for %d tokens, of which the first would be left out: start at token %d or %d", c.Name, e, span.From/e*e, (span.From/e+1)*e)}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Stamper) validateTables(field string, tables [][]uint32, first []int64, side *plan.Side, r *Request) error {
 	if tables == nil {
 		return nil
 	}
-	if len(tables) != len(s.Groups) {
-		return &Error{field, 0, len(tables), fmt.Sprintf("want one table a group, %d", len(s.Groups))}
+	if len(tables) != len(side.Groups) {
+		return &Error{field, 0, len(tables), fmt.Sprintf("want one table a group, %d", len(side.Groups))}
+	}
+	if first != nil && len(first) != len(tables) {
+		return &Error{field, 0, len(first), fmt.Sprintf("want a number of leading entries a group, %d", len(side.Groups))}
 	}
 	for g, table := range tables {
-		pool := s.Groups[g]
-		if have := Capacity(len(table), pool.Block, s.Shard); have < to {
-			return &Error{field, g, fmt.Sprintf("%d entries", len(table)), fmt.Sprintf("they hold %d tokens, %d are needed", have, to)}
+		pool := side.Groups[g]
+		span := r.span(&side.Model, g)
+		lo, hi := Entries(side, g, span.From, span.To)
+		skip := int64(0)
+		if first != nil {
+			skip = first[g]
+		}
+		switch have := skip + int64(len(table)); {
+		case skip < 0 || skip > maxTokens:
+			return &Error{field, g, skip, fmt.Sprintf("leading entries left out: want 0 to %d", int64(maxTokens))}
+		case span.Empty():
+		case have < hi && side.Model.Groups[g].State:
+			return &Error{field, g, fmt.Sprintf("%d entries", len(table)), fmt.Sprintf("group %q keeps one state a request: want its slot", side.Model.Groups[g].Name)}
+		case have < hi && skip > 0:
+			return &Error{field, g, fmt.Sprintf("%d entries from entry %d on", len(table), skip), fmt.Sprintf("entry %d is needed", hi-1)}
+		case have < hi:
+			return &Error{field, g, fmt.Sprintf("%d entries", len(table)), fmt.Sprintf("they hold %d tokens, %d are needed", Capacity(len(table), pool.Block, *side.ShardOf(g)), span.To)}
+		case lo < skip:
+			return &Error{field, g, fmt.Sprintf("from entry %d on", skip), fmt.Sprintf("entry %d is needed", lo)}
 		}
 		for i, id := range table {
 			if int64(id) >= int64(pool.Blocks) {
@@ -241,7 +302,7 @@ func (s *Stamper) repeated(table []uint32, blocks int) int {
 func (s *Stamper) Totals(req *Request, edge EdgeKey) (bytes, segments int64, err error) {
 	for g := range s.whole.plan.Groups {
 		var parts [3]part
-		n, err := s.parts(g, req.From, req.To, &parts)
+		n, err := s.parts(g, req.span(&s.proven.Pair().Source.Model, g), &parts)
 		if err != nil {
 			return 0, 0, err
 		}

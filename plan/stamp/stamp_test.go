@@ -13,84 +13,14 @@ import (
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
+	"github.com/kvferry/kvferry/plan/fixture"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/stamp"
 )
 
-// half is one side of a pair, in the words of pair files.
-type half struct {
-	shard  string
-	block  int
-	layout string
-}
-
-func kv(heads, dim int, dtype string) string {
-	return fmt.Sprintf("{name: k, heads: %d, dim: %d, dtype: %s}, {name: v, heads: %d, dim: %d, dtype: %s}", heads, dim, dtype, heads, dim, dtype)
-}
-
-func pair(t testing.TB, layers int, components string, source, destination half) *plan.Pair {
-	t.Helper()
-	side := func(h half) string {
-		l := h.layout
-		if strings.HasPrefix(l, "[") {
-			l = "{order: " + l + "}"
-		}
-		return fmt.Sprintf("{engine: e, shard: %s, block: %d, blocks: 512, layout: %s}", h.shard, h.block, l)
-	}
-	text := fmt.Sprintf("kvferry: pair/1\nmodel: {name: m, layers: %d, components: [%s]}\nsource: %s\ndestination: %s\n", layers, components, side(source), side(destination))
-	f, err := pairfile.Parse("test", []byte(text))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	p, err := f.Pair(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// assign serves each row of each destination rank from the first source rank,
-// counted from skip on, that holds it.
-func assign(p *plan.Pair, skip int) []plan.Assignment {
-	var out []plan.Assignment
-	spec := p.Source.Shard
-	for gi, g := range p.Source.Model.Groups {
-		for d := range p.Destination.Ranks {
-			want := p.Destination.Shard.Part(g, d)
-			rows := slices.Clone(want.Heads)
-			if g.Heads() == 0 {
-				rows = []int{0}
-			}
-			slices.Sort(rows)
-			for stage := range spec.Stages {
-				for phase := range spec.DCPSize {
-					for _, h := range rows {
-						for i := range p.Source.Ranks {
-							s := (i + skip) % len(p.Source.Ranks)
-							have, at := spec.Part(g, s), spec.Place(s)
-							if at.PP != stage || at.DCP != phase || g.Heads() > 0 && !slices.Contains(have.Heads, h) {
-								continue
-							}
-							if n := len(out); n > 0 && out[n-1].Destination == d && out[n-1].Source == s && out[n-1].Group == gi && out[n-1].Heads.To == h {
-								out[n-1].Heads.To++
-								break
-							}
-							out = append(out, plan.Assignment{Group: gi, Components: 1<<len(g.Components) - 1, Destination: d, Source: s,
-								Layers: plan.Range{From: 0, To: p.Source.Model.Layers}, Heads: plan.Range{From: h, To: h + 1}})
-							break
-						}
-					}
-				}
-			}
-		}
-	}
-	return out
-}
-
 func stamper(t testing.TB, p *plan.Pair, skip int) *stamp.Stamper {
 	t.Helper()
-	pl, err := build.Build(p, assign(p, skip), nil, plan.DefaultBudget())
+	pl, err := build.Build(p, fixture.Assign(p, skip), nil, plan.DefaultBudget())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +97,10 @@ func TestWorkedNumbers(t *testing.T) {
 		return out
 	}
 	packed := func(heads int, p, d string) *plan.Pair {
-		return pair(t, 1, kv(heads, 128, "fp16"), half{p, 16, "hnd"}, half{d, 16, "hnd"})
+		return fixture.Pair(t, 1, fixture.KV(heads, 128, "fp16"), fixture.Side(p, 16, "hnd"), fixture.Side(d, 16, "hnd"))
 	}
 	two := func(layout string) *plan.Pair {
-		return pair(t, 1, kv(8, 128, "fp16"), half{"{tp: 2}", 16, layout}, half{"{tp: 4}", 16, layout})
+		return fixture.Pair(t, 1, fixture.KV(8, 128, "fp16"), fixture.Side("{tp: 2}", 16, layout), fixture.Side("{tp: 4}", 16, layout))
 	}
 	for _, c := range []struct {
 		name                string
@@ -190,17 +120,17 @@ func TestWorkedNumbers(t *testing.T) {
 		{"P8 D16, 8 heads", packed(8, "{tp: 8}", "{tp: 16}"), 0, []uint32{0}, []uint32{0}, 16, -1, each(16, "%d+0 -> %d+0 8192", func(r int) []any { return []any{r / 2, r} })},
 		{"P4 D16, 8 heads", packed(8, "{tp: 4}", "{tp: 16}"), 0, []uint32{0}, []uint32{0}, 16, -1, each(16, "%d+%d -> %d+0 8192", func(r int) []any { return []any{r / 4, r / 2 % 2 * 8192, r} })},
 		{"P1 D4, 2 heads", packed(2, "{tp: 1}", "{tp: 4}"), 0, []uint32{0}, []uint32{0}, 16, -1, each(4, "0+%d -> %d+0 8192", func(r int) []any { return []any{r / 2 * 8192, r} })},
-		{"N 16 to 64", pair(t, 1, kv(8, 128, "fp16"), half{"{tp: 2}", 16, "hnd"}, half{"{tp: 4}", 64, "hnd"}), 0, []uint32{4, 5, 6, 7}, []uint32{1}, 64, 1,
+		{"N 16 to 64", fixture.Pair(t, 1, fixture.KV(8, 128, "fp16"), fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 4}", 64, "hnd")), 0, []uint32{4, 5, 6, 7}, []uint32{1}, 64, 1,
 			each(8, "0+%d -> 1+%d 8192", func(i int) []any { return []any{(4+i%4)*32768 + 16384 + i/4*8192, 65536 + i*8192} })},
-		{"MLA P8 D2", pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", half{"{tp: 8}", 64, "mla"}, half{"{tp: 2}", 64, "mla"}), 4, []uint32{0}, []uint32{0}, 64, -1, each(2, "4+0 -> %d+0 73728", func(r int) []any { return []any{r} })},
-		{"MLA P2 D8", pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", half{"{tp: 2}", 64, "mla"}, half{"{tp: 8}", 64, "mla"}), 0, []uint32{1}, []uint32{2}, 64, -1, each(8, "0+73728 -> %d+147456 73728", func(r int) []any { return []any{r} })},
+		{"MLA P8 D2", fixture.Pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", fixture.Side("{tp: 8}", 64, "mla"), fixture.Side("{tp: 2}", 64, "mla")), 4, []uint32{0}, []uint32{0}, 64, -1, each(2, "4+0 -> %d+0 73728", func(r int) []any { return []any{r} })},
+		{"MLA P2 D8", fixture.Pair(t, 1, "{name: latent, heads: 0, dim: 576, dtype: bf16}", fixture.Side("{tp: 2}", 64, "mla"), fixture.Side("{tp: 8}", 64, "mla")), 0, []uint32{1}, []uint32{2}, 64, -1, each(8, "0+73728 -> %d+147456 73728", func(r int) []any { return []any{r} })},
 		// Any ratio and any phase, from here on choice-free but beyond that engine.
-		{"N 64 to 16", pair(t, 1, kv(2, 16, "bf16"), half{"{tp: 1}", 64, "hnd"}, half{"{tp: 2}", 16, "hnd"}), 0, []uint32{1}, []uint32{5, 3}, 32, 1, []string{"0+13312 -> 1+3072 1024", "0+12288 -> 1+5120 1024"}},
-		{"N 48 to 32", pair(t, 1, kv(1, 16, "bf16"), half{"{tp: 1}", 48, "hnd"}, half{"{tp: 1}", 32, "hnd"}), 0, []uint32{2, 0}, []uint32{0, 1, 4}, 96, -1,
+		{"N 64 to 16", fixture.Pair(t, 1, fixture.KV(2, 16, "bf16"), fixture.Side("{tp: 1}", 64, "hnd"), fixture.Side("{tp: 2}", 16, "hnd")), 0, []uint32{1}, []uint32{5, 3}, 32, 1, []string{"0+13312 -> 1+3072 1024", "0+12288 -> 1+5120 1024"}},
+		{"N 48 to 32", fixture.Pair(t, 1, fixture.KV(1, 16, "bf16"), fixture.Side("{tp: 1}", 48, "hnd"), fixture.Side("{tp: 1}", 32, "hnd")), 0, []uint32{2, 0}, []uint32{0, 1, 4}, 96, -1,
 			[]string{"0+6144 -> 0+0 3072", "0+0 -> 0+3072 1024", "0+1024 -> 0+8192 2048"}},
-		{"DCP source, tokens dealt singly", pair(t, 1, kv(1, 16, "bf16"), half{"{tp: 1, dcp: {size: 2, interleave: 1}}", 4, "hnd"}, half{"{tp: 1}", 4, "hnd"}), 0, []uint32{1}, []uint32{0}, 3, -1,
+		{"DCP source, tokens dealt singly", fixture.Pair(t, 1, fixture.KV(1, 16, "bf16"), fixture.Side("{tp: 1, dcp: {size: 2, interleave: 1}}", 4, "hnd"), fixture.Side("{tp: 1}", 4, "hnd")), 0, []uint32{1}, []uint32{0}, 3, -1,
 			[]string{"0+256 -> 0+0 64", "1+256 -> 0+64 64", "0+320 -> 0+128 64"}},
-		{"DCP both", pair(t, 1, kv(1, 16, "bf16"), half{"{tp: 1, dcp: {size: 2, interleave: 2}}", 4, "hnd"}, half{"{tp: 1, dcp: {size: 2, interleave: 4}}", 8, "hnd"}), 0, []uint32{1, 0}, []uint32{3}, 12, -1,
+		{"DCP both", fixture.Pair(t, 1, fixture.KV(1, 16, "bf16"), fixture.Side("{tp: 1, dcp: {size: 2, interleave: 2}}", 4, "hnd"), fixture.Side("{tp: 1, dcp: {size: 2, interleave: 4}}", 8, "hnd")), 0, []uint32{1, 0}, []uint32{3}, 12, -1,
 			[]string{"0+256 -> 0+1536 128", "1+256 -> 0+1664 128", "0+0 -> 0+1792 128", "1+0 -> 0+1920 128", "0+384 -> 1+1536 128", "1+384 -> 1+1664 128"}},
 	} {
 		s := stamper(t, c.p, c.skip)
@@ -217,7 +147,7 @@ func TestWorkedNumbers(t *testing.T) {
 		}
 	}
 	// K and V apart share a layer's region of 4 blocks each.
-	p := pair(t, 1, kv(8, 128, "fp16"), half{"{tp: 2}", 16, "split-hnd"}, half{"{tp: 4}", 16, "split-hnd"})
+	p := fixture.Pair(t, 1, fixture.KV(8, 128, "fp16"), fixture.Side("{tp: 2}", 16, "split-hnd"), fixture.Side("{tp: 4}", 16, "split-hnd"))
 	s := stamper(t, p, 0)
 	copies, err := s.Expand(request(s, []uint32{2}, []uint32{3}, 0, 16))
 	if err != nil {
@@ -242,7 +172,7 @@ func TestReferenceSegments(t *testing.T) {
 		{"split-nhd", "split-nhd", 40960, 16}, {"split-nhd", "split-hnd", 40960, 32},
 		{"hnd", "hnd", 20480, 1}, {"nhd", "nhd", 20480, 16},
 	} {
-		s := stamper(t, pair(t, 80, kv(8, 128, "bf16"), half{"{tp: 2}", 16, c.source}, half{"{tp: 4}", 16, c.destination}), 0)
+		s := stamper(t, fixture.Pair(t, 80, fixture.KV(8, 128, "bf16"), fixture.Side("{tp: 2}", 16, c.source), fixture.Side("{tp: 4}", 16, c.destination)), 0)
 		r := rand.New(rand.NewPCG(1, 1))
 		source, destination := ids(r, 256, 512), ids(r, 256, 512)
 		for i := 2; i < 256; i++ { // nothing to join
@@ -277,10 +207,10 @@ func TestBothEndsWalkOneStream(t *testing.T) {
 		name string
 		p    *plan.Pair
 	}{
-		{"hnd", pair(t, 3, kv(4, 16, "bf16"), half{"{tp: 2}", 16, "hnd"}, half{"{tp: 4}", 16, "hnd"})},
-		{"nhd to tiles, 48 to 32", pair(t, 3, kv(4, 16, "bf16"), half{"{tp: 2}", 48, "nhd"}, half{"{tp: 4}", 32, "[block, token/8, head, dim, token%8, component]"})},
-		{"tiled blocks", pair(t, 2, kv(4, 16, "bf16"), half{"{tp: 2}", 16, "[block/4, head, block%4, token, component, dim]"}, half{"{tp: 4}", 16, "hnd"})},
-		{"dcp", pair(t, 2, kv(4, 16, "bf16"), half{"{tp: 2, dcp: {size: 2, interleave: 4}}", 8, "hnd"}, half{"{tp: 1, dcp: {size: 3, interleave: 2}}", 8, "hnd"})},
+		{"hnd", fixture.Pair(t, 3, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 4}", 16, "hnd"))},
+		{"nhd to tiles, 48 to 32", fixture.Pair(t, 3, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2}", 48, "nhd"), fixture.Side("{tp: 4}", 32, "[block, token/8, head, dim, token%8, component]"))},
+		{"tiled blocks", fixture.Pair(t, 2, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2}", 16, "[block/4, head, block%4, token, component, dim]"), fixture.Side("{tp: 4}", 16, "hnd"))},
+		{"dcp", fixture.Pair(t, 2, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2, dcp: {size: 2, interleave: 4}}", 8, "hnd"), fixture.Side("{tp: 1, dcp: {size: 3, interleave: 2}}", 8, "hnd"))},
 	} {
 		s := stamper(t, c.p, 0)
 		r := rand.New(rand.NewPCG(3, 3))
@@ -288,27 +218,35 @@ func TestBothEndsWalkOneStream(t *testing.T) {
 		for _, tokens := range [][2]int64{{0, 192}, {5, 7}, {7, 300}, {96, 301}, {31, 96}} {
 			both := request(s, source, destination, tokens[0], tokens[1])
 			for _, e := range s.Edges(both) {
-				all := walk(t, s, both, e)
-				src := walk(t, s, request(s, source, nil, tokens[0], tokens[1]), e)
-				dst := walk(t, s, request(s, nil, destination, tokens[0], tokens[1]), e)
-				none := walk(t, s, request(s, nil, nil, tokens[0], tokens[1]), e)
-				var want []stamp.Segment
-				for _, g := range all {
-					for k := range g.Blocks {
-						want = append(want, stamp.Segment{Run: g.Run, SourceOffset: g.SourceOffset + k*g.Run.Bytes, DestinationOffset: g.DestinationOffset + k*g.Run.Bytes, Blocks: 1})
-					}
-				}
-				if len(src) != len(want) || len(dst) != len(want) || len(none) != len(want) {
-					t.Fatalf("%s %v: %d, %d, %d and %d segments", c.name, tokens, len(want), len(src), len(dst), len(none))
-				}
-				for i, w := range want {
-					if src[i] != (stamp.Segment{Run: w.Run, SourceOffset: w.SourceOffset, DestinationOffset: -1, Blocks: 1}) ||
-						dst[i] != (stamp.Segment{Run: w.Run, SourceOffset: -1, DestinationOffset: w.DestinationOffset, Blocks: 1}) ||
-						none[i] != (stamp.Segment{Run: w.Run, SourceOffset: -1, DestinationOffset: -1, Blocks: 1}) {
-						t.Fatalf("%s %v: segment %d is %+v and %+v, want %+v", c.name, tokens, i, src[i], dst[i], w)
-					}
-				}
+				oneStream(t, s, both, e)
 			}
+		}
+	}
+}
+
+// oneStream compares an edge's walk with both tables with those that know one
+// of them, or none.
+func oneStream(t testing.TB, s *stamp.Stamper, both *stamp.Request, e stamp.EdgeKey) {
+	t.Helper()
+	var want []stamp.Segment
+	for _, g := range walk(t, s, both, e) {
+		for k := range g.Blocks {
+			want = append(want, stamp.Segment{Run: g.Run, SourceOffset: g.SourceOffset + k*g.Run.Bytes, DestinationOffset: g.DestinationOffset + k*g.Run.Bytes, Blocks: 1})
+		}
+	}
+	source, destination, neither := *both, *both, *both
+	source.Destination, source.DestinationFirst = nil, nil
+	destination.Source, destination.SourceFirst = nil, nil
+	neither.Source, neither.Destination = nil, nil
+	src, dst, none := walk(t, s, &source, e), walk(t, s, &destination, e), walk(t, s, &neither, e)
+	if len(src) != len(want) || len(dst) != len(want) || len(none) != len(want) {
+		t.Fatalf("%+v: %d, %d, %d and %d segments", both, len(want), len(src), len(dst), len(none))
+	}
+	for i, w := range want {
+		if src[i] != (stamp.Segment{Run: w.Run, SourceOffset: w.SourceOffset, DestinationOffset: -1, Blocks: 1}) ||
+			dst[i] != (stamp.Segment{Run: w.Run, SourceOffset: -1, DestinationOffset: w.DestinationOffset, Blocks: 1}) ||
+			none[i] != (stamp.Segment{Run: w.Run, SourceOffset: -1, DestinationOffset: -1, Blocks: 1}) {
+			t.Fatalf("%+v: segment %d is %+v and %+v, want %+v", both, i, src[i], dst[i], w)
 		}
 	}
 }
@@ -316,7 +254,7 @@ func TestBothEndsWalkOneStream(t *testing.T) {
 // The canonical order: head window, whole periods, tail window; in each the
 // runs, in each run the periods.
 func TestOrder(t *testing.T) {
-	s := stamper(t, pair(t, 2, kv(1, 8, "bf16"), half{"{tp: 1}", 4, "joint-nhd"}, half{"{tp: 1}", 4, "joint-nhd"}), 0)
+	s := stamper(t, fixture.Pair(t, 2, fixture.KV(1, 8, "bf16"), fixture.Side("{tp: 1}", 4, "joint-nhd"), fixture.Side("{tp: 1}", 4, "joint-nhd")), 0)
 	var got []string
 	for _, g := range walk(t, s, request(s, []uint32{7, 5, 3, 1}, []uint32{0, 2, 4, 6}, 3, 13), stamp.EdgeKey{}) {
 		got = append(got, fmt.Sprintf("%d.%d %d->%d %d", g.Run.Layer, g.Run.Component, g.SourceOffset, g.DestinationOffset, g.Run.Bytes))
@@ -333,7 +271,7 @@ func TestOrder(t *testing.T) {
 
 // Blocks that lie side by side on both sides are one copy.
 func TestAdjacentBlocksAreJoined(t *testing.T) {
-	s := stamper(t, pair(t, 1, kv(2, 16, "bf16"), half{"{tp: 1}", 16, "hnd"}, half{"{tp: 1}", 16, "hnd"}), 0)
+	s := stamper(t, fixture.Pair(t, 1, fixture.KV(2, 16, "bf16"), fixture.Side("{tp: 1}", 16, "hnd"), fixture.Side("{tp: 1}", 16, "hnd")), 0)
 	for _, c := range []struct {
 		source, destination []uint32
 		want                []int64
@@ -351,8 +289,13 @@ func TestAdjacentBlocksAreJoined(t *testing.T) {
 			t.Errorf("%v -> %v: got %v, want %v", c.source, c.destination, got, c.want)
 		}
 	}
-	// Heads of one rank only: its blocks have gaps at the source.
-	s = stamper(t, pair(t, 1, kv(2, 16, "bf16"), half{"{tp: 1}", 16, "hnd"}, half{"{tp: 2}", 16, "hnd"}), 0)
+	// Heads of one rank only: its blocks have gaps at the source, or at the
+	// destination.
+	s = stamper(t, fixture.Pair(t, 1, fixture.KV(2, 16, "bf16"), fixture.Side("{tp: 1}", 16, "hnd"), fixture.Side("{tp: 2}", 16, "hnd")), 0)
+	if got := walk(t, s, request(s, []uint32{0, 1}, []uint32{0, 1}, 0, 32), stamp.EdgeKey{}); len(got) != 2 {
+		t.Errorf("got %+v", got)
+	}
+	s = stamper(t, fixture.Pair(t, 1, fixture.KV(2, 16, "bf16"), fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 1}", 16, "hnd")), 0)
 	if got := walk(t, s, request(s, []uint32{0, 1}, []uint32{0, 1}, 0, 32), stamp.EdgeKey{}); len(got) != 2 {
 		t.Errorf("got %+v", got)
 	}
@@ -360,7 +303,7 @@ func TestAdjacentBlocksAreJoined(t *testing.T) {
 
 // Ranges of layers part the work without overlap.
 func TestLayersPartTheWork(t *testing.T) {
-	s := stamper(t, pair(t, 5, kv(4, 16, "bf16"), half{"{tp: 2, pp: [2, 3]}", 16, "joint-hnd"}, half{"{tp: 1}", 32, "joint-nhd"}), 0)
+	s := stamper(t, fixture.Pair(t, 5, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2, pp: [2, 3]}", 16, "joint-hnd"), fixture.Side("{tp: 1}", 32, "joint-nhd")), 0)
 	r := rand.New(rand.NewPCG(5, 5))
 	req := request(s, ids(r, 8, 512), ids(r, 4, 512), 9, 121)
 	all, err := s.Expand(req)
@@ -421,7 +364,7 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	p := pair(t, 2, kv(4, 16, "bf16"), half{"{tp: 2}", 16, "hnd"}, half{"{tp: 1, dcp: {size: 2, interleave: 1}}", 16, "hnd"})
+	p := fixture.Pair(t, 2, fixture.KV(4, 16, "bf16"), fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 1, dcp: {size: 2, interleave: 1}}", 16, "hnd"))
 	s := stamper(t, p, 0)
 	good := func() *stamp.Request { return request(s, []uint32{0, 1, 2, 1, 9}, []uint32{5, 3}, 3, 64) }
 	if err := s.Validate(good()); err != nil { // surplus entries, and a source block twice
@@ -471,7 +414,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestExpandIsBounded(t *testing.T) {
-	s := stamper(t, pair(t, 80, kv(8, 128, "bf16"), half{"{tp: 1}", 16, "split-hnd"}, half{"{tp: 1}", 16, "[block, token, dim, head]"}), 0)
+	s := stamper(t, fixture.Pair(t, 80, fixture.KV(8, 128, "bf16"), fixture.Side("{tp: 1}", 16, "split-hnd"), fixture.Side("{tp: 1}", 16, "[block, token, dim, head]")), 0)
 	r := rand.New(rand.NewPCG(1, 1))
 	_, err := s.Expand(request(s, ids(r, 64, 512), ids(r, 64, 512), 0, 1024))
 	var large *plan.TooLarge
@@ -488,9 +431,9 @@ func TestStampingAllocatesNothing(t *testing.T) {
 		p      *plan.Pair
 		tokens [2]int64
 	}{
-		{"hnd", pair(t, 8, kv(8, 128, "bf16"), half{"{tp: 2}", 16, "hnd"}, half{"{tp: 4}", 16, "hnd"}), [2]int64{0, 4096}},
-		{"windows", pair(t, 8, kv(8, 128, "bf16"), half{"{tp: 2}", 48, "nhd"}, half{"{tp: 4}", 32, "hnd"}), [2]int64{7, 4001}},
-		{"a million tokens", pair(t, 1, kv(1, 8, "bf16"), half{"{tp: 1}", 2048, "nhd"}, half{"{tp: 1}", 2048, "hnd"}), [2]int64{1, 1<<20 - 1}},
+		{"hnd", fixture.Pair(t, 8, fixture.KV(8, 128, "bf16"), fixture.Side("{tp: 2}", 16, "hnd"), fixture.Side("{tp: 4}", 16, "hnd")), [2]int64{0, 4096}},
+		{"windows", fixture.Pair(t, 8, fixture.KV(8, 128, "bf16"), fixture.Side("{tp: 2}", 48, "nhd"), fixture.Side("{tp: 4}", 32, "hnd")), [2]int64{7, 4001}},
+		{"a million tokens", fixture.Pair(t, 1, fixture.KV(1, 8, "bf16"), fixture.Side("{tp: 1}", 2048, "nhd"), fixture.Side("{tp: 1}", 2048, "hnd")), [2]int64{1, 1<<20 - 1}},
 	} {
 		s := stamper(t, c.p, 0)
 		r := rand.New(rand.NewPCG(1, 1))
@@ -517,7 +460,7 @@ func TestStampingAllocatesNothing(t *testing.T) {
 
 // Many requests that start and end anywhere, at once.
 func TestConcurrentWindows(t *testing.T) {
-	s := stamper(t, pair(t, 1, kv(1, 2, "bf16"), half{"{tp: 1}", 64, "nhd"}, half{"{tp: 1}", 64, "hnd"}), 0)
+	s := stamper(t, fixture.Pair(t, 1, fixture.KV(1, 2, "bf16"), fixture.Side("{tp: 1}", 64, "nhd"), fixture.Side("{tp: 1}", 64, "hnd")), 0)
 	var wait sync.WaitGroup
 	for w := range 4 {
 		wait.Go(func() {
@@ -537,7 +480,7 @@ func TestConcurrentWindows(t *testing.T) {
 }
 
 func BenchmarkStamp70B(b *testing.B) {
-	s := stamper(b, pair(b, 80, kv(8, 128, "bf16"), half{"{tp: 2}", 16, "joint-hnd"}, half{"{tp: 4}", 16, "joint-hnd"}), 0)
+	s := stamper(b, fixture.Pair(b, 80, fixture.KV(8, 128, "bf16"), fixture.Side("{tp: 2}", 16, "joint-hnd"), fixture.Side("{tp: 4}", 16, "joint-hnd")), 0)
 	r := rand.New(rand.NewPCG(1, 1))
 	req := request(s, ids(r, 256, 512), ids(r, 256, 512), 0, 4096)
 	key := stamp.EdgeKey{Source: 0, Destination: 1}

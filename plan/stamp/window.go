@@ -143,9 +143,13 @@ type part struct {
 	from, to int64 // periods
 }
 
-// parts fills in the head, the whole periods and the tail of a token range;
-// the number returned of them are not empty.
-func (s *Stamper) parts(group int, from, to int64, out *[3]part) (int, error) {
+// parts fills in the head, the whole periods and the tail of a span; the number
+// returned of them are not empty.
+func (s *Stamper) parts(group int, span Span, out *[3]part) (int, error) {
+	if span.Empty() {
+		return 0, nil
+	}
+	from, to := span.From, span.To
 	period := s.whole.plan.Groups[group].Tokens
 	first, last := from/period, to/period // periods in which they lie
 	head, tail := from%period, to%period

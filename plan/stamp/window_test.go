@@ -20,7 +20,7 @@ func narrow(t *testing.T, blocks ...int) *Stamper {
 	var as []plan.Assignment
 	for g, block := range blocks {
 		group := geometry.Group{Name: string(rune('a' + g)), Layers: []int{g}, Components: []geometry.Component{{Name: "k", Dim: 2, DType: geometry.BF16}}}
-		l, err := spec.Resolve(layout.Extent{Layers: group.Layers, Blocks: 4, Tokens: block, Components: group.Components})
+		l, err := spec.Resolve(layout.Extent{Layers: group.Layers, Blocks: 4, Tokens: block, Heads: []int{0}, Components: group.Components})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestParts(t *testing.T) {
 		{2048, 4100, [][4]int64{{0, 2048, 1, 2}, {0, 4, 2, 3}}},
 	} {
 		var parts [3]part
-		n, err := s.parts(0, c.from, c.to, &parts)
+		n, err := s.parts(0, Span{c.from, c.to}, &parts)
 		if err != nil || n != len(c.want) {
 			t.Fatalf("[%d, %d): %d parts, %v", c.from, c.to, n, err)
 		}
