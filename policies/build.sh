@@ -8,7 +8,7 @@ CLANG=${CLANG:-clang}
 for dir in policies/*/; do
 	name=$(basename "$dir")
 	out=${1:-policies/$name}/$name.wasm
-	$CLANG --target=wasm32-unknown-unknown -O2 -std=c11 -Wall -Wextra -Werror -Wno-unused-function \
+	$CLANG --target=wasm32-unknown-unknown -O2 -fno-unroll-loops -std=c11 -Wall -Wextra -Werror -Wno-unused-function \
 		-mbulk-memory -nostdlib -fno-ident -Wl,--no-entry -Wl,--strip-all -Wl,-z,stack-size=16384 \
 		-I wasm/sdk/c -o "$out" "$dir$name.c"
 	chmod 644 "$out"

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/shard"
+	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/wasm/abi"
@@ -82,7 +84,7 @@ func drawEngine(m *sample.Maker, name string, model geometry.Model) policy.Engin
 	names := []string{"hnd", "nhd", "split-hnd", "lbnhc", "pool"}
 	m.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, n := range names[:1+m.IntN(4)] {
-		c := policy.Candidate{Name: n, Layout: sample.Order(orders[n]), Block: []int{8, 16, 48}[m.IntN(3)], Blocks: 12}
+		c := policy.Candidate{Name: n, Layouts: []layout.Spec{sample.Order(orders[n])}, Pools: []plan.Pool{{Block: []int{8, 16, 48}[m.IntN(3)], Blocks: 12}}}
 		if m.Chance(30) {
 			c.Attention = m.IntN(400)
 		}

@@ -3,12 +3,14 @@ package policies_test
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"os"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
@@ -20,63 +22,183 @@ import (
 )
 
 // matchHeads is the native twin of the heads policy's remap: the oracle, in
-// tests only. It looks for every holder of every head anew.
+// tests only. It looks for every holder of every head anew, head by head.
 func matchHeads(p *plan.Pair) []plan.Assignment {
-	var out []plan.Assignment
 	s, d := &p.Source, &p.Destination
-	load := make([]int, len(s.Ranks)) // heads times layers served
+	t := twin{load: make([]uint64, len(s.Ranks))}
 	for gi, g := range s.Model.Groups {
+		spec := s.ShardOf(gi)
 		for dr := range d.Ranks {
-			want := d.Shard.Part(g, dr)
+			want := d.Part(gi, dr)
 			if len(want.Layers) == 0 {
 				continue
 			}
-			for stage := range s.Shard.Stages {
-				var layers plan.Range
-				for r := range s.Ranks {
-					if have := s.Shard.Part(g, r); s.Shard.Place(r).PP == stage && len(have.Layers) > 0 {
-						layers = plan.Range{From: max(have.Layers[0], want.Layers[0]), To: min(last(have.Layers), last(want.Layers)) + 1}
-					}
-				}
-				if layers.From >= layers.To {
-					continue
-				}
-				for dcp := range s.Shard.DCPSize {
-					before := -1
-					for h := range max(g.Heads(), 1) {
-						best := -1
-						for r := range s.Ranks {
-							have, at := s.Shard.Part(g, r), s.Shard.Place(r)
-							if at.PP != stage || at.DCP != dcp || !holds(want, h) || !holds(have, h) || !meet(have, want) {
-								continue
-							}
-							if best < 0 || r == before || load[r] < load[best] && best != before {
-								best = r
-							}
+			for stage := range spec.Stages {
+				for dcp := range spec.DCPSize {
+					t.cell = map[int]shard.Part{}
+					t.template = plan.Assignment{Group: gi, Destination: dr}
+					for r := range s.Ranks {
+						if at, have := spec.Place(r), s.Part(gi, r); at.PP == stage && at.DCP == dcp && len(have.Layers) > 0 && meet(have, want) {
+							t.cell[r] = have
+							t.template.Layers = plan.Range{From: max(have.Layers[0], want.Layers[0]), To: min(last(have.Layers), last(want.Layers)) + 1}
 						}
-						if best >= 0 {
-							load[best] += layers.To - layers.From
-							if best == before {
-								out[len(out)-1].Heads.To++
-							} else {
-								a := plan.Assignment{Group: gi, Components: 1<<len(g.Components) - 1, Destination: dr, Source: best, Layers: layers, Heads: plan.Range{From: h, To: h + 1}}
-								if s.Shard.DCPSize > 1 {
-									a.Tokens = plan.Tokens{Size: s.Shard.DCPSize, Interleave: s.Shard.Interleave, Phase: dcp}
-								}
-								out = append(out, a)
-							}
-						}
-						before = best
 					}
+					if t.template.Layers.From >= t.template.Layers.To {
+						continue
+					}
+					if spec.DCPSize > 1 {
+						t.template.Tokens = plan.Tokens{Size: spec.DCPSize, Interleave: spec.Interleave, Phase: dcp}
+					}
+					t.serve(g, want)
 				}
 			}
 		}
 	}
-	return out
+	return t.out
 }
 
-func holds(p shard.Part, head int) bool {
-	return p.Heads == nil && head == 0 || slices.Contains(p.Heads, head)
+// tied numbers the classes of a group: those have one number that must come from
+// the same rank, since some scale the rows of others.
+func tied(g geometry.Group, classes []geometry.Class) []int {
+	number := make([]int, len(classes))
+	for i := range number {
+		number[i] = i
+	}
+	of := func(component int) int {
+		return slices.IndexFunc(classes, func(c geometry.Class) bool { return c.Components>>component&1 == 1 })
+	}
+	for range classes { // as often as it takes for the least number to reach all
+		for i, c := range g.Components {
+			if c.Scales != "" {
+				a, b := of(i), of(g.Component(c.Scales))
+				number[a] = min(number[a], number[b])
+				number[b] = number[a]
+			}
+		}
+	}
+	return number
+}
+
+// twin is the state of matchHeads.
+type twin struct {
+	out      []plan.Assignment
+	load     []uint64           // bits of a token served, by rank
+	cell     map[int]shard.Part // the source ranks of a stage and DCP rank
+	template plan.Assignment
+}
+
+// serve serves all classes of a group, those together that belong together.
+func (t *twin) serve(g geometry.Group, want shard.Part) {
+	classes := g.Classes()
+	number := tied(g, classes)
+	served := make([]bool, len(classes))
+	for i := range classes {
+		if served[i] {
+			continue
+		}
+		var all, alike []int
+		for k := range classes {
+			if number[k] == number[i] && !served[k] {
+				all = append(all, k)
+				if classes[k].Heads == classes[i].Heads {
+					alike = append(alike, k)
+				}
+			}
+		}
+		whole := -1
+		if len(all) > len(alike) {
+			whole = t.lightest(func(have shard.Part) bool {
+				for _, k := range all {
+					for _, h := range want.Heads[component(classes[k])] {
+						if !holds(have, classes[k], h) {
+							return false
+						}
+					}
+				}
+				return true
+			})
+			if whole < 0 {
+				all = alike
+			}
+		}
+		var set []geometry.Class
+		for _, k := range all {
+			served[k] = true
+			set = append(set, classes[k])
+		}
+		if whole < 0 {
+			t.walk(g, want, set, -1)
+			continue
+		}
+		for _, c := range set {
+			t.walk(g, want, []geometry.Class{c}, whole)
+		}
+	}
+}
+
+// walk serves head by head, from one rank where it is not below 0.
+func (t *twin) walk(g geometry.Group, want shard.Part, set []geometry.Class, whole int) {
+	heads, before := 0, -1
+	for _, c := range set {
+		heads = max(heads, c.Heads, 1)
+	}
+	box := map[uint64]int{} // by class, the assignment that may go on
+	for h := range heads {
+		wanted := slices.DeleteFunc(slices.Clone(set), func(c geometry.Class) bool { return !holds(want, c, h) })
+		if len(wanted) == 0 {
+			before = -1
+			continue
+		}
+		all := func(have shard.Part) bool {
+			return !slices.ContainsFunc(wanted, func(c geometry.Class) bool { return !holds(have, c, h) })
+		}
+		from := whole
+		if have, ok := t.cell[before]; from < 0 && ok && all(have) {
+			from = before
+		}
+		if from < 0 {
+			from = t.lightest(all)
+		}
+		before = from
+		if from < 0 {
+			continue
+		}
+		for _, c := range wanted {
+			if at, ok := box[c.Components]; ok && t.out[at].Source == from && t.out[at].Heads.To == h {
+				t.out[at].Heads.To++
+			} else {
+				a := t.template
+				a.Components, a.Source, a.Heads = c.Components, from, plan.Range{From: h, To: h + 1}
+				box[c.Components] = len(t.out)
+				t.out = append(t.out, a)
+			}
+			weight := uint64(1)
+			for i, k := range g.Components {
+				if c.Components>>i&1 == 1 {
+					weight += uint64(k.RowBits()) / uint64(k.EntryTokens())
+				}
+			}
+			t.load[from] += weight * uint64(t.template.Layers.To-t.template.Layers.From)
+		}
+	}
+}
+
+// lightest is the first of the least loaded ranks of the cell that pass; -1
+// where none does.
+func (t *twin) lightest(passes func(shard.Part) bool) int {
+	best := -1
+	for r := range t.load {
+		if have, ok := t.cell[r]; ok && passes(have) && (best < 0 || t.load[r] < t.load[best]) {
+			best = r
+		}
+	}
+	return best
+}
+
+func component(c geometry.Class) int { return bits.TrailingZeros64(c.Components) }
+
+func holds(p shard.Part, c geometry.Class, head int) bool {
+	return c.Heads == 0 && head == 0 || slices.Contains(p.Heads[component(c)], head)
 }
 
 // meet reports whether any token lies on both parts' ranks, by looking.
@@ -118,8 +240,10 @@ func TestRemapIsTheTwinsAndProved(t *testing.T) {
 	if testing.Short() {
 		seeds = 300
 	}
+	drawn := map[string]int{}
 	for seed := range uint64(seeds) {
 		pair := sample.New(seed).Pair()
+		count(drawn, pair)
 		answer, err := p.Remap(context.Background(), pair)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -147,6 +271,27 @@ func TestRemapIsTheTwinsAndProved(t *testing.T) {
 	if refused > seeds/4 {
 		t.Errorf("%d of %d pairs could not be planned", refused, seeds)
 	}
+	for _, what := range []string{"states", "classes", "scales", "groups", "own shards"} {
+		if drawn[what] < seeds/60 {
+			t.Errorf("only %d of %d pairs have %s", drawn[what], seeds, what)
+		}
+	}
+}
+
+// count counts what a pair has.
+func count(drawn map[string]int, p *plan.Pair) {
+	has := map[string]bool{"groups": len(p.Source.Groups) > 1}
+	for gi, g := range p.Source.Model.Groups {
+		has["states"] = has["states"] || g.State
+		has["classes"] = has["classes"] || len(g.Classes()) > 1
+		has["scales"] = has["scales"] || slices.ContainsFunc(g.Components, func(c geometry.Component) bool { return c.Scales != "" })
+		has["own shards"] = has["own shards"] || p.Source.Groups[gi].Shard != nil || p.Destination.Groups[gi].Shard != nil
+	}
+	for what, ok := range has {
+		if ok {
+			drawn[what]++
+		}
+	}
 }
 
 func asUnaligned(err error, into **build.Unaligned) bool {
@@ -163,7 +308,9 @@ func TestReplicasShareTheWork(t *testing.T) {
 		pair := sample.New(seed).Pair()
 		s := &pair.Source
 		g := s.Model.Groups[0]
-		if g.Heads() != 0 && s.Shard.TP <= g.Heads() || s.Shard.Heads != nil || s.Shard.DCPSize > 1 || len(s.Shard.Stages) > 1 || len(s.Model.Groups) > 1 || len(pair.Destination.Shard.Stages) > 1 || pair.Destination.Shard.DCPSize > 1 {
+		heads := g.Components[0].Heads
+		if heads != 0 && s.Shard.TP <= heads || s.Shard.Heads != nil || s.Shard.DCPSize > 1 || len(s.Shard.Stages) > 1 || len(s.Model.Groups) > 1 || len(pair.Destination.Shard.Stages) > 1 || pair.Destination.Shard.DCPSize > 1 ||
+			len(g.Classes()) > 1 || s.Groups[0].Shard != nil || pair.Destination.Groups[0].Shard != nil {
 			continue
 		}
 		answer, err := p.Remap(context.Background(), pair)
@@ -184,8 +331,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		for h, ranks := range served {
 			holders := 0
 			for r := range s.Ranks {
-				part := s.Shard.Part(g, r)
-				if part.Heads == nil || part.Heads[0] == h {
+				if own := s.Part(0, r).Heads[0]; own == nil || slices.Contains(own, h) {
 					holders++
 				}
 			}
@@ -220,8 +366,8 @@ func question() policy.Question {
 		s.TP, s.Stages, s.DCPSize, s.Interleave, s.Heads = tp, []int{2}, 1, 1, nil
 		return policy.Engine{Model: model, Shard: s}
 	}
-	hnd := policy.Candidate{Name: "hnd", Layout: sample.Order("block head token component dim"), Block: 16, Blocks: 4}
-	nhd := policy.Candidate{Name: "nhd", Layout: sample.Order("block token head component dim"), Block: 16, Blocks: 4}
+	hnd := policy.Candidate{Name: "hnd", Layouts: []layout.Spec{sample.Order("block head token component dim")}, Pools: []plan.Pool{{Block: 16, Blocks: 4}}}
+	nhd := policy.Candidate{Name: "nhd", Layouts: []layout.Spec{sample.Order("block token head component dim")}, Pools: []plan.Pool{{Block: 16, Blocks: 4}}}
 	own, peer := shard(2), shard(4)
 	own.Name, peer.Name = "prefill", "decode"
 	own.Candidates, peer.Candidates = []policy.Candidate{hnd, nhd}, []policy.Candidate{nhd}
@@ -286,7 +432,7 @@ func BenchmarkRemap(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	pair, err := f.Pair(nil)
+	pair, _, err := f.Pair(nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -314,6 +460,27 @@ func BenchmarkRemap(b *testing.B) {
 			}
 		})
 	}
+	// One with states: five classes in two groups.
+	text, err = os.ReadFile("../testdata/pairs/groups-hybrid-mamba2.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if f, err = pairfile.Parse("groups-hybrid-mamba2", text); err != nil {
+		b.Fatal(err)
+	}
+	hybrid, _, err := f.Pair(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	states, h := policy.RemapInput(hybrid).Encode(), load(b, "heads", false)
+	b.Run("call/hybrid", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := h.Remap(ctx, states); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	p := open(b, "heads")
 	b.Run("known", func(b *testing.B) {
 		for b.Loop() {

@@ -14,7 +14,11 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
+	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/pairfile"
+	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/wasm/abi"
@@ -64,7 +68,13 @@ func load(t testing.TB, name string, interpreter bool) *host.Policy {
 func inputs(t *testing.T) map[string]*vector {
 	t.Helper()
 	out := map[string]*vector{}
-	for _, name := range []string{"seed", "tp4-tp6-h12", "pp-uneven", "dcp-both", "vllm-mla-p8-d2", "replicas-both", "heads-explicit"} {
+	for _, name := range []string{
+		"seed", "tp4-tp6-h12", "pp-uneven", "dcp-both", "vllm-mla-p8-d2", "replicas-both", "heads-explicit",
+		// Several groups, and classes of a group that are dealt unlike.
+		"groups-hybrid-few-groups", "groups-hybrid-dcp", "groups-gdn", "groups-unequal-heads",
+		"groups-head-block-scales", "groups-block-scales", "groups-mla-indexer", "groups-compressed",
+		"groups-own-shard", "groups-draft-destination", "groups-window-ring",
+	} {
 		path := filepath.Join("..", "testdata", "pairs", name+".yaml")
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -74,7 +84,7 @@ func inputs(t *testing.T) map[string]*vector {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pair, err := f.Pair(nil)
+		pair, _, err := f.Pair(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +98,7 @@ func inputs(t *testing.T) map[string]*vector {
 	dear := q
 	dear.Engine.Candidates = append([]policy.Candidate(nil), q.Engine.Candidates...)
 	dear.Engine.Candidates[1].Attention = 400
-	for name, q := range map[string]policy.Question{"nhd": q, "alone": alone, "told": told, "destination": back, "attention": dear} {
+	for name, q := range map[string]policy.Question{"nhd": q, "alone": alone, "told": told, "destination": back, "attention": dear, "groups": grouped()} {
 		in, err := q.Input()
 		if err != nil {
 			t.Fatal(err)
@@ -96,6 +106,37 @@ func inputs(t *testing.T) map[string]*vector {
 		out["select-"+name] = &vector{Hook: "select_layout", SelectLayoutInput: in}
 	}
 	return out
+}
+
+// grouped asks about an engine with states, scales in an order of their own and
+// draft layers, which its peer lacks.
+func grouped() policy.Question {
+	attention := geometry.Group{Name: "attention", Layers: []int{1, 3}, Window: 64, Shared: []geometry.Share{{Layer: 0, Owner: 1}}, Components: []geometry.Component{
+		{Name: "k", Heads: 8, Dim: 16, DType: geometry.FP8E4M3}, {Name: "k_scale", Heads: 8, Dim: 1, DType: geometry.FP32, Scales: "k"},
+		{Name: "v", Heads: 8, Dim: 16, DType: geometry.FP8E4M3}, {Name: "v_scale", Heads: 8, Dim: 1, DType: geometry.FP32, Entry: 16, Scales: "v"},
+	}}
+	states := geometry.Group{Name: "states", Layers: []int{2}, State: true, Components: []geometry.Component{
+		{Name: "x", Heads: 64, Dim: 3, DType: geometry.BF16}, {Name: "B", Heads: 32, Unit: 8, Dim: 3, DType: geometry.BF16},
+	}}
+	draft := geometry.Group{Name: "draft", Layers: []int{4}, Optional: true, Components: attention.Components[:1]}
+	items := func(words string) []layout.Entry { return sample.Order(words).Order }
+	inner := append(items("head"), layout.Entry{Branch: map[string][]layout.Entry{
+		"v_scale": items("token dim"), "v": items("token dim"), "k,k_scale": items("token component dim"),
+	}})
+	grid := func(tp int, stages ...int) shard.Spec {
+		return shard.Spec{TP: tp, Stages: stages, DCPSize: 1, Interleave: 1, Order: [3]shard.Grid{shard.PP, shard.TP, shard.DCP}}
+	}
+	split := grid(2, 3, 2)
+	own := policy.Engine{Name: "prefill", Shard: grid(4, 5), Model: geometry.Model{Name: "hybrid", Layers: 5, Groups: []geometry.Group{draft, attention, states}},
+		Candidates: []policy.Candidate{
+			{Name: "head", Layouts: []layout.Spec{sample.Order("block head token dim"), {Order: append(items("block component"), inner...), Kernel: 16}, sample.Order("slot component channel dim")},
+				Pools: []plan.Pool{{Block: 16, Blocks: 8}, {Block: 32, Blocks: 8, Ring: 6}, {Block: 1, Blocks: 4, Shard: &split}}},
+			{Name: "token", Layouts: []layout.Spec{sample.Order("block token head dim"), sample.Order("block component token head dim"), sample.Order("slot component dim channel")},
+				Pools: []plan.Pool{{Block: 16, Blocks: 8}, {Block: 16, Blocks: 16, Ring: 12}, {Block: 1, Blocks: 4, Shard: &split}}},
+		}}
+	peer := policy.Engine{Name: "decode", Shard: grid(2, 5), Model: own.Model.Select([]int{2, 1}),
+		Candidates: []policy.Candidate{{Name: "head", Layouts: []layout.Spec{sample.Order("slot component channel dim"), sample.Order("block component head token dim")}, Pools: []plan.Pool{{Block: 1, Blocks: 4}, {Block: 16, Blocks: 8}}}}}
+	return policy.Question{Engine: own, Role: policy.Source, Peers: []policy.Engine{peer}}
 }
 
 // ask fills in a policy's answer.
@@ -270,6 +311,9 @@ func FuzzMangledQuestion(f *testing.F) {
 	f.Add(q.Encode(), true)
 	f.Add(q.Encode()[:40], true)
 	f.Add((&abi.RemapIn{}).Encode(), false)
+	for seed := range uint64(4) { // states, classes, scales, shards of groups' own
+		f.Add(policy.RemapInput(drawn(sample.New(seed+40))).Encode(), false)
+	}
 	f.Fuzz(func(t *testing.T, in []byte, selects bool) {
 		if selects {
 			if _, err := abi.DecodeSelectLayoutIn(in); err != nil {

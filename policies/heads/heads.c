@@ -25,7 +25,7 @@ static int better(const score *a, const score *b) {
 
 static uint64_t atmost(uint64_t v, uint64_t limit) { return v < limit ? v : limit; }
 
-/* Pieces a GiB: blocks may differ, so pieces of a period alone do not compare. */
+/* Pieces a GiB: peers may have different groups, so pieces alone do not compare. */
 static uint64_t rate(const kvf_cost *c) {
 	uint64_t r = (atmost(c->pieces, (1ull << 33) - 1) << 30) / (c->bytes ? c->bytes : 1);
 	return r ? atmost(r, 1ull << 34) : 1;

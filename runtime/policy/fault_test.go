@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/runtime/blame"
@@ -149,7 +150,7 @@ func TestWhatCannotBePlannedHasNoCost(t *testing.T) {
 		}}}
 	}
 	odd := hnd
-	odd.Name, odd.Layout = "transposed", sample.Order("block head component dim token")
+	odd.Name, odd.Layouts = "transposed", []layout.Spec{sample.Order("block head component dim token")}
 	q.Engine.Candidates = []Candidate{odd, hnd}
 	in, err := q.Input()
 	if err != nil {
@@ -188,12 +189,12 @@ func TestRemapInput(t *testing.T) {
 	got := RemapInput(&plan.Pair{Source: source, Destination: destination})
 	layers := []abi.Range{{From: 0, To: 2}}
 	rank := func(r, tp, dcp, phase, size uint32) abi.Rank {
-		return abi.Rank{Rank: r, TP: tp, DCP: dcp, Parts: []abi.Part{{DCPSize: size, DCPInterleave: 1, DCPPhase: phase, Layers: layers, Heads: []abi.Range{{From: 4 * tp, To: 4*tp + 4}}}}}
+		return abi.Rank{Rank: r, TP: tp, DCP: dcp, Parts: []abi.Part{{Components: 3, DCPSize: size, DCPInterleave: 1, DCPPhase: phase, Layers: layers, Heads: []abi.Range{{From: 4 * tp, To: 4*tp + 4}}}}}
 	}
 	pool := []abi.Pool{{Block: 16, Blocks: 4}}
 	want := &abi.RemapIn{Model: "llama", Layers: 2,
-		Groups: []abi.Group{{Heads: 8, Layers: layers, Components: []abi.Component{
-			{Name: "k", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16}, {Name: "v", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16},
+		Groups: []abi.Group{{Layers: layers, Components: []abi.Component{
+			{Name: "k", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1}, {Name: "v", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1},
 		}}},
 		Sides: []abi.Side{
 			{Engine: "prefill", TP: 2, Stages: 1, DCP: 1, Interleave: 1, Pools: pool, Ranks: []abi.Rank{rank(0, 0, 0, 0, 1), rank(1, 1, 0, 0, 1)}},

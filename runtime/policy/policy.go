@@ -46,13 +46,13 @@ const (
 	Destination Role = abi.RoleDestination
 )
 
-// Candidate is a layout that an engine's attention can read and write.
+// Candidate is a layout of the whole cache that an engine's attention can read
+// and write.
 type Candidate struct {
 	Name      string
-	Layout    layout.Spec
-	Block     int // tokens a block
-	Blocks    int // in the pool
-	Attention int // what attention costs more on it than on the engine's best, in per cent; 0: nothing said
+	Layouts   []layout.Spec // by group of the engine's model
+	Pools     []plan.Pool   // by group of the engine's model
+	Attention int           // what attention costs more on it than on the engine's best, in per cent; 0: nothing said
 }
 
 // MaxAttention bounds Candidate.Attention.
@@ -61,9 +61,9 @@ const MaxAttention = 10000
 // Engine is an engine as far as a layout selection knows it.
 type Engine struct {
 	Name       string
-	Model      geometry.Model
-	Shard      shard.Spec
-	Candidates []Candidate // in the engine's order of preference
+	Model      geometry.Model // its own: without the optional groups that it lacks
+	Shard      shard.Spec     // of the groups whose pool gives none of their own
+	Candidates []Candidate    // in the engine's order of preference
 	Labels     map[string]string
 }
 
@@ -261,7 +261,13 @@ func offers(e Engine) string {
 }
 
 func divided(s *plan.Side) string {
-	return fmt.Sprintf("engine %s has %s", s.Engine, strings.TrimSpace(s.Shard.Text()))
+	text := fmt.Sprintf("engine %s has %s", s.Engine, strings.TrimSpace(s.Shard.Text()))
+	for g, pool := range s.Groups {
+		if pool.Shard != nil {
+			text += fmt.Sprintf(", group %s %s", s.Model.Groups[g].Name, strings.TrimSpace(pool.Shard.Text()))
+		}
+	}
+	return text
 }
 
 // Remap asks which source rank feeds which destination rank of the pair. The

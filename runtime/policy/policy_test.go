@@ -42,8 +42,8 @@ func open(t testing.TB, name string) *Policy {
 }
 
 var (
-	hnd = Candidate{Name: "hnd", Layout: sample.Order("block head token component dim"), Block: 16, Blocks: 4}
-	nhd = Candidate{Name: "nhd", Layout: sample.Order("block token head component dim"), Block: 16, Blocks: 4}
+	hnd = Candidate{Name: "hnd", Layouts: []layout.Spec{sample.Order("block head token component dim")}, Pools: []plan.Pool{{Block: 16, Blocks: 4}}}
+	nhd = Candidate{Name: "nhd", Layouts: []layout.Spec{sample.Order("block token head component dim")}, Pools: []plan.Pool{{Block: 16, Blocks: 4}}}
 )
 
 func engine(name string, tp int, can ...Candidate) Engine {
@@ -66,38 +66,40 @@ func TestInput(t *testing.T) {
 	q.Engine.Labels = map[string]string{"zone": "b", "rack": "7"}
 	q.Engine.Candidates[1].Attention = 12
 	q.Previous = 2
-	q.Peers[0].Candidates = append(q.Peers[0].Candidates, Candidate{Name: "amx", Layout: layout.Spec{
-		Order: []layout.Entry{{Item: layout.Item{Axis: geometry.Block}}, {Item: layout.Item{Axis: geometry.Head}}, {Component: true}, {Branch: map[string][]layout.Item{
-			"k": {{Axis: geometry.Dim}, {Axis: geometry.Token}}, "v": {{Axis: geometry.Token, Div: 8}, {Axis: geometry.Dim}, {Axis: geometry.Token, Mod: 8}},
+	q.Peers[0].Candidates = append(q.Peers[0].Candidates, Candidate{Name: "amx", Layouts: []layout.Spec{{
+		Order: []layout.Entry{{Item: layout.Item{Axis: geometry.Block}}, {Item: layout.Item{Axis: geometry.Head}}, {Component: true}, {Branch: map[string][]layout.Entry{
+			"k": layout.Items(layout.Item{Axis: geometry.Dim}, layout.Item{Axis: geometry.Token}),
+			"v": layout.Items(layout.Item{Axis: geometry.Token, Div: 8}, layout.Item{Axis: geometry.Dim}, layout.Item{Axis: geometry.Token, Mod: 8}),
 		}}},
-	}, Block: 32, Blocks: 4})
+	}}, Pools: []plan.Pool{{Block: 32, Blocks: 4}}})
 	got, err := q.Input()
 	if err != nil {
 		t.Fatal(err)
 	}
-	layouts := func(block uint32, order ...abi.Item) []abi.GroupLayout {
-		return []abi.GroupLayout{{Order: order, Block: block, Blocks: 4}}
+	layouts := func(tp, block uint32, order ...abi.Item) []abi.GroupLayout {
+		return []abi.GroupLayout{{Order: order, Block: block, Blocks: 4, TP: tp, Stages: 1, DCP: 1, Interleave: 1}}
 	}
 	whole := func(axis uint32) abi.Item { return abi.Item{Axis: axis, Div: 1} }
-	ownHND := layouts(16, whole(abi.AxisBlock), whole(abi.AxisHead), whole(abi.AxisToken), whole(abi.AxisComponent), whole(abi.AxisDim))
-	ownNHD := layouts(16, whole(abi.AxisBlock), whole(abi.AxisToken), whole(abi.AxisHead), whole(abi.AxisComponent), whole(abi.AxisDim))
+	ownHND := layouts(2, 16, whole(abi.AxisBlock), whole(abi.AxisHead), whole(abi.AxisToken), whole(abi.AxisComponent), whole(abi.AxisDim))
+	ownNHD := layouts(2, 16, whole(abi.AxisBlock), whole(abi.AxisToken), whole(abi.AxisHead), whole(abi.AxisComponent), whole(abi.AxisDim))
 	want := &abi.SelectLayoutIn{
 		Engine: "prefill", Model: "llama", Role: abi.RoleSource, Layers: 2, TP: 2, Stages: 1, DCP: 1, Interleave: 1, Previous: 2,
-		Groups: []abi.Group{{Heads: 8, Layers: []abi.Range{{From: 0, To: 2}}, Components: []abi.Component{
-			{Name: "k", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16}, {Name: "v", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16},
+		Groups: []abi.Group{{Layers: []abi.Range{{From: 0, To: 2}}, Components: []abi.Component{
+			{Name: "k", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1}, {Name: "v", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1},
 		}}},
-		// Layers 2, heads 8, tokens 16 (32 towards the larger block), a row of k
-		// and v 64 bytes: rows move alone unless both sides keep heads or tokens
-		// of one piece together, elements where one side keeps k transposed.
+		// A request of 4096 tokens, 256 blocks of 16 or 128 of 32. In one: layers 2,
+		// heads 8, a row of k and v 64 bytes: rows move alone unless both sides keep
+		// heads or tokens of one piece together, elements where one side keeps k
+		// transposed.
 		Candidates: []abi.Candidate{
-			{Name: "hnd", Layouts: ownHND, Costs: []abi.Cost{{Peer: 0, Candidate: 0, Pieces: 256, Bytes: 16384}, {Peer: 0, Candidate: 1, Pieces: 8704, Bytes: 32768}}},
-			{Name: "nhd", Attention: 12, Layouts: ownNHD, Costs: []abi.Cost{{Peer: 0, Candidate: 0, Pieces: 128, Bytes: 16384}, {Peer: 0, Candidate: 1, Pieces: 8704, Bytes: 32768}}},
+			{Name: "hnd", Layouts: ownHND, Costs: []abi.Cost{{Peer: 0, Candidate: 0, Pieces: 256 * 256, Bytes: 256 * 16384}, {Peer: 0, Candidate: 1, Pieces: 128 * 8704, Bytes: 128 * 32768}}},
+			{Name: "nhd", Attention: 12, Layouts: ownNHD, Costs: []abi.Cost{{Peer: 0, Candidate: 0, Pieces: 256 * 128, Bytes: 256 * 16384}, {Peer: 0, Candidate: 1, Pieces: 128 * 8704, Bytes: 128 * 32768}}},
 		},
 		Peers: []abi.Peer{{Engine: "decode", TP: 4, Stages: 1, DCP: 1, Interleave: 1, Candidates: []abi.Candidate{
-			{Name: "nhd", Layouts: ownNHD},
-			{Name: "amx", Layouts: layouts(32, whole(abi.AxisBlock), whole(abi.AxisHead), whole(abi.AxisComponent),
-				abi.Item{Axis: abi.AxisDim, Div: 1, Component: 1}, abi.Item{Axis: abi.AxisToken, Div: 1, Component: 1},
-				abi.Item{Axis: abi.AxisToken, Div: 8, Component: 2}, abi.Item{Axis: abi.AxisDim, Div: 1, Component: 2}, abi.Item{Axis: abi.AxisToken, Mod: 8, Div: 1, Component: 2})},
+			{Name: "nhd", Layouts: layouts(4, 16, ownNHD[0].Order...)},
+			{Name: "amx", Layouts: layouts(4, 32, whole(abi.AxisBlock), whole(abi.AxisHead), whole(abi.AxisComponent),
+				abi.Item{Axis: abi.AxisDim, Div: 1, Components: 1}, abi.Item{Axis: abi.AxisToken, Div: 1, Components: 1},
+				abi.Item{Axis: abi.AxisToken, Div: 8, Components: 2}, abi.Item{Axis: abi.AxisDim, Div: 1, Components: 2}, abi.Item{Axis: abi.AxisToken, Mod: 8, Div: 1, Components: 2})},
 		}}},
 		Labels: []abi.Label{{Key: "rack", Value: "7"}, {Key: "zone", Value: "b"}},
 	}
@@ -133,8 +135,22 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		{"candidate not UTF-8", "policy question: engine.candidates[0].name is", func(q *Question) { q.Engine.Candidates[0].Name = "\xff" }},
 		{"long label", "policy question: engine.labels.a is", func(q *Question) { q.Engine.Labels = map[string]string{"a": strings.Repeat("x", 2000)} }},
 		{"shard that cannot be", "engine prefill: shard: tp is 3", func(q *Question) { q.Engine.Shard.TP = 3 }},
-		{"absent layout", "engine prefill, candidate hnd: layout: order is empty", func(q *Question) { q.Engine.Candidates[0].Layout.Order = nil }},
-		{"label that lies", "engine prefill, candidate hnd: ", func(q *Question) { q.Engine.Candidates[0].Layout.Name = "NHD" }},
+		{"no layout", "policy question: engine.candidates[0] is 0 layouts and 1 pools", func(q *Question) { q.Engine.Candidates[0].Layouts = nil }},
+		{"two pools for one group", "policy question: peers[0].candidates[0] is 1 layouts and 2 pools", func(q *Question) { q.Peers[0].Candidates[0].Pools = make([]plan.Pool, 2) }},
+		{"model that cannot be", "engine decode: geometry: layers is 0", func(q *Question) { q.Peers[0].Model.Layers = 0 }},
+		{"shard of a group's own that cannot be", "engine prefill, candidate hnd, group \"\": shard: tp is 3", func(q *Question) {
+			q.Engine.Candidates[0].Pools = []plan.Pool{{Block: 16, Blocks: 4, Shard: &shard.Spec{TP: 3, Stages: []int{2}, DCPSize: 1, Interleave: 1, Order: q.Engine.Shard.Order}}}
+		}},
+		{"shard of a group's own over other ranks", "policy question: shard of group \"\" in candidate nhd of engine decode is 2 ranks: the engine has 4", func(q *Question) {
+			q.Peers[0].Candidates[0].Pools = []plan.Pool{{Block: 16, Blocks: 4, Shard: &q.Engine.Shard}}
+		}},
+		{"ring that cannot be", "compare candidate hnd with nhd of engine decode: pair: source.ring is 5", func(q *Question) {
+			q.Engine.Candidates[0].Pools = []plan.Pool{{Block: 16, Blocks: 4, Ring: 5}}
+		}},
+		{"absent layout", "engine prefill, candidate hnd: layout: order is empty", func(q *Question) { q.Engine.Candidates[0].Layouts = make([]layout.Spec, 1) }},
+		{"label that lies", "engine prefill, candidate hnd: ", func(q *Question) {
+			q.Engine.Candidates[0].Layouts = []layout.Spec{{Order: hnd.Layouts[0].Order, Name: "NHD"}}
+		}},
 		{"peer with another cache", "compare candidate hnd with nhd of engine decode: pair: model.layers differs", func(q *Question) {
 			q.Peers[0].Model.Layers, q.Peers[0].Shard.Stages = 3, []int{3}
 		}},

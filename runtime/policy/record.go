@@ -1,26 +1,30 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
 	"github.com/kvferry/kvferry/wasm/abi"
 )
 
 // Input is the question as a policy is asked it. The cost of each candidate
-// against each candidate of each peer is computed here, natively; a combination
-// that cannot be planned has none. The same question gives the same bytes.
+// against each candidate of each peer is computed here, natively, for the groups
+// that both engines have; a combination that cannot be planned has none. The
+// same question gives the same bytes.
 //
-// Errors: *QuestionError; *layout.Error, *layout.ClaimError and *shard.Error of
-// a candidate that an engine cannot hold its cache in; *plan.Mismatch of engines
-// that do not hold the same cache.
+// Errors: *QuestionError; *layout.Error, *layout.ClaimError, *shard.Error and
+// *plan.Error of a candidate that an engine cannot hold its cache in;
+// *plan.Mismatch of engines that do not hold the same cache.
 func (q Question) Input() (*abi.SelectLayoutIn, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
@@ -31,24 +35,34 @@ func (q Question) Input() (*abi.SelectLayoutIn, error) {
 		TP: uint32(e.Shard.TP), Stages: uint32(len(e.Shard.Stages)), DCP: uint32(e.Shard.DCPSize), Interleave: uint32(e.Shard.Interleave),
 		Previous: uint32(q.Previous), Groups: groups(e.Model), Labels: labels(e.Labels),
 	}
+	peers := make([][]plan.Side, len(q.Peers))
+	for pi, peer := range q.Peers {
+		p := abi.Peer{Engine: peer.Name, TP: uint32(peer.Shard.TP), Stages: uint32(len(peer.Shard.Stages)), DCP: uint32(peer.Shard.DCPSize), Interleave: uint32(peer.Shard.Interleave)}
+		for _, c := range peer.Candidates {
+			side, err := c.side(peer)
+			if err != nil {
+				return nil, err
+			}
+			peers[pi] = append(peers[pi], side)
+			p.Candidates = append(p.Candidates, candidate(c, peer, e.Model))
+		}
+		in.Peers = append(in.Peers, p)
+	}
 	for _, c := range e.Candidates {
-		own := candidate(c, e.Model)
 		ours, err := c.side(e)
 		if err != nil {
 			return nil, err
 		}
-		for pi, peer := range q.Peers {
-			for ci, theirs := range peer.Candidates {
-				side, err := theirs.side(peer)
-				if err != nil {
-					return nil, err
-				}
-				pair := &plan.Pair{Source: ours, Destination: side}
+		own := candidate(c, e, e.Model)
+		for pi, sides := range peers {
+			for ci, theirs := range sides {
+				source, destination := ours, theirs
 				if q.Role == Destination {
-					pair = &plan.Pair{Source: side, Destination: ours}
+					source, destination = theirs, ours
 				}
-				if err := pair.Validate(); err != nil {
-					return nil, fmt.Errorf("compare candidate %s with %s of engine %s: %w", c.Name, theirs.Name, peer.Name, err)
+				pair, _, err := plan.Join(source, destination)
+				if err != nil {
+					return nil, fmt.Errorf("compare candidate %s with %s of engine %s: %w", c.Name, q.Peers[pi].Candidates[ci].Name, q.Peers[pi].Name, err)
 				}
 				cost, err := build.CostOf(pair, plan.DefaultBudget())
 				if err != nil {
@@ -59,42 +73,48 @@ func (q Question) Input() (*abi.SelectLayoutIn, error) {
 		}
 		in.Candidates = append(in.Candidates, own)
 	}
-	for _, peer := range q.Peers {
-		p := abi.Peer{Engine: peer.Name, TP: uint32(peer.Shard.TP), Stages: uint32(len(peer.Shard.Stages)), DCP: uint32(peer.Shard.DCPSize), Interleave: uint32(peer.Shard.Interleave)}
-		for _, c := range peer.Candidates {
-			p.Candidates = append(p.Candidates, candidate(c, peer.Model))
-		}
-		in.Peers = append(in.Peers, p)
-	}
 	return in, nil
+}
+
+// shardOf is how a group of an engine is sharded in a candidate.
+func (c Candidate) shardOf(e Engine, group int) *shard.Spec {
+	if own := c.Pools[group].Shard; own != nil {
+		return own
+	}
+	return &e.Shard
 }
 
 // side is the engine with every rank in the candidate's layout.
 func (c Candidate) side(e Engine) (plan.Side, error) {
-	s := plan.Side{Engine: e.Name, Model: e.Model, Shard: e.Shard}
-	if err := e.Model.Validate(); err != nil {
-		return s, fmt.Errorf("engine %s: %w", e.Name, err)
+	s := plan.Side{Engine: e.Name, Model: e.Model, Shard: e.Shard, Groups: c.Pools}
+	var common []int // groups sharded as the engine is
+	for g, pool := range c.Pools {
+		if pool.Shard == nil {
+			common = append(common, g)
+		} else if err := pool.Shard.Validate(e.Model.Select([]int{g})); err != nil {
+			return s, fmt.Errorf("engine %s, candidate %s, group %q: %w", e.Name, c.Name, e.Model.Groups[g].Name, err)
+		} else if n := pool.Shard.Ranks(); n != e.Shard.Ranks() {
+			return s, &QuestionError{fmt.Sprintf("shard of group %q in candidate %s of engine %s", e.Model.Groups[g].Name, c.Name, e.Name), fmt.Sprintf("%d ranks", n), fmt.Sprintf("the engine has %d", e.Shard.Ranks())}
+		}
 	}
-	if err := e.Shard.Validate(e.Model); err != nil {
+	if err := e.Shard.Validate(e.Model.Select(common)); err != nil {
 		return s, fmt.Errorf("engine %s: %w", e.Name, err)
-	}
-	for range e.Model.Groups {
-		s.Groups = append(s.Groups, plan.Pool{Block: c.Block, Blocks: c.Blocks})
 	}
 	known := map[string]*layout.Layout{}
 	for r := range e.Shard.Ranks() {
 		var ranks []*layout.Layout
-		for _, g := range e.Model.Groups {
-			part := e.Shard.Part(g, r)
+		for gi, g := range e.Model.Groups {
+			part := s.Part(gi, r)
 			if len(part.Layers) == 0 {
 				ranks = append(ranks, nil)
 				continue
 			}
-			key := fmt.Sprintf("%s %s %d", g.Name, geometry.Ranges(part.Layers), len(part.Heads))
+			extent := part.Extent(g, c.Pools[gi].Block, c.Pools[gi].Blocks)
+			key := fmt.Sprintf("%d %s %v", gi, geometry.Ranges(part.Layers), extent.Heads)
 			l, ok := known[key]
 			if !ok {
 				var err error
-				if l, err = c.Layout.Resolve(layout.Extent{Layers: part.Layers, Blocks: c.Blocks, Tokens: c.Block, Heads: len(part.Heads), Components: g.Components}); err != nil {
+				if l, err = c.Layouts[gi].Resolve(extent); err != nil {
 					return s, fmt.Errorf("engine %s, candidate %s: %w", e.Name, c.Name, err)
 				}
 				known[key] = l
@@ -106,32 +126,53 @@ func (c Candidate) side(e Engine) (plan.Side, error) {
 	return s, nil
 }
 
-func candidate(c Candidate, m geometry.Model) abi.Candidate {
+// candidate is a candidate of an engine, with the groups of the asked model
+// that the engine has.
+// Preconditions: c.side(e) gives no error.
+func candidate(c Candidate, e Engine, asked geometry.Model) abi.Candidate {
 	out := abi.Candidate{Name: c.Name, Attention: uint32(c.Attention)}
-	for _, g := range m.Groups {
-		out.Layouts = append(out.Layouts, abi.GroupLayout{Order: order(c.Layout, g), Block: uint32(c.Block), Blocks: uint32(c.Blocks)})
+	for k, g := range asked.Groups {
+		gi := slices.IndexFunc(e.Model.Groups, func(own geometry.Group) bool { return own.Name == g.Name })
+		if gi < 0 {
+			continue
+		}
+		pool, spec := c.Pools[gi], c.shardOf(e, gi)
+		out.Layouts = append(out.Layouts, abi.GroupLayout{
+			Group: uint32(k), Order: order(c.Layouts[gi].Order, e.Model.Groups[gi], 0), KernelBlock: uint32(c.Layouts[gi].Kernel),
+			Block: uint32(pool.Block), Blocks: uint32(pool.Blocks), Ring: uint32(pool.Ring),
+			TP: uint32(spec.TP), Stages: uint32(len(spec.Stages)), DCP: uint32(spec.DCPSize), Interleave: uint32(spec.Interleave),
+		})
 	}
 	return out
 }
 
-// order is a layout's order for the components of a group.
-func order(s layout.Spec, g geometry.Group) []abi.Item {
+// order is an order that the given components of a group follow, 0 for all: what
+// stands below a branch follows with the components of its key, in the order of
+// their first ones.
+func order(entries []layout.Entry, g geometry.Group, components uint64) []abi.Item {
 	var out []abi.Item
-	item := func(it layout.Item, component int) {
-		out = append(out, abi.Item{Axis: uint32(it.Axis), Mod: uint32(it.Mod), Div: uint32(max(it.Div, 1)), Component: uint32(component)})
-	}
-	for _, entry := range s.Order {
+	for _, entry := range entries {
 		switch {
 		case entry.Component:
-			out = append(out, abi.Item{Axis: abi.AxisComponent, Div: 1})
+			out = append(out, abi.Item{Axis: abi.AxisComponent, Div: 1, Components: components})
 		case entry.Branch != nil:
-			for ci, component := range g.Components {
-				for _, it := range entry.Branch[component.Name] {
-					item(it, ci+1)
+			below := map[uint64][]layout.Entry{}
+			var sets []uint64
+			for key, order := range entry.Branch {
+				set := uint64(0)
+				for name := range strings.SplitSeq(key, ",") {
+					set |= 1 << g.Component(name)
 				}
+				below[set] = order
+				sets = append(sets, set)
+			}
+			slices.SortFunc(sets, func(a, b uint64) int { return cmp.Compare(bits.TrailingZeros64(a), bits.TrailingZeros64(b)) })
+			for _, set := range sets {
+				out = append(out, order(below[set], g, set)...)
 			}
 		default:
-			item(entry.Item, 0)
+			it := entry.Item
+			out = append(out, abi.Item{Axis: uint32(it.Axis), Mod: uint32(it.Mod), Div: uint32(max(it.Div, 1)), Components: components})
 		}
 	}
 	return out
@@ -149,13 +190,30 @@ func labels(m map[string]string) []abi.Label {
 func groups(m geometry.Model) []abi.Group {
 	var out []abi.Group
 	for _, g := range m.Groups {
-		r := abi.Group{Name: g.Name, Heads: uint32(g.Heads()), Layers: ranges(g.Layers)}
+		r := abi.Group{Name: g.Name, State: flag(g.State), Optional: flag(g.Optional), Window: uint32(g.Window), Layers: ranges(g.Layers)}
 		for _, c := range g.Components {
-			r.Components = append(r.Components, abi.Component{Name: c.Name, Heads: uint32(c.Heads), Dim: uint32(c.Dim), Dtype: uint32(c.DType), Bits: uint32(c.DType.Bits())})
+			scales := 0
+			if c.Scales != "" {
+				scales = 1 + g.Component(c.Scales)
+			}
+			r.Components = append(r.Components, abi.Component{
+				Name: c.Name, Heads: uint32(c.Heads), Dim: uint32(c.Dim), Dtype: uint32(c.DType), Bits: uint32(c.DType.Bits()),
+				Unit: uint32(c.UnitHeads()), TokensPerEntry: uint32(c.EntryTokens()), Scales: uint32(scales),
+			})
+		}
+		for _, s := range g.Shared {
+			r.Shared = append(r.Shared, abi.Share{Layer: uint32(s.Layer), Owner: uint32(s.Owner)})
 		}
 		out = append(out, r)
 	}
 	return out
+}
+
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // ranges joins numbers that follow each other, in their order.
@@ -202,8 +260,14 @@ func (q Question) validate() error {
 				return err
 			}
 		}
+		if err := e.Model.Validate(); err != nil {
+			return fmt.Errorf("engine %s: %w", e.Name, err)
+		}
 		for k, c := range e.Candidates {
 			at := fmt.Sprintf("%s.candidates[%d]", at, k)
+			if n := len(e.Model.Groups); len(c.Layouts) != n || len(c.Pools) != n {
+				return &QuestionError{at, fmt.Sprintf("%d layouts and %d pools", len(c.Layouts), len(c.Pools)), fmt.Sprintf("want one of each for each of %d groups", n)}
+			}
 			if err := textual(at+".name", c.Name, abi.MaxText); err != nil {
 				return err
 			}
@@ -225,24 +289,29 @@ func textual(field, s string, most int) error {
 // RemapInput is the question about a pair as a policy is asked it.
 // Preconditions: p.Validate() is nil.
 func RemapInput(p *plan.Pair) *abi.RemapIn {
-	in := &abi.RemapIn{Model: p.Source.Model.Name, Layers: uint32(p.Source.Model.Layers), Groups: groups(p.Source.Model)}
+	in := &abi.RemapIn{Model: p.Source.Model.Name, Layers: uint32(max(p.Source.Model.Layers, p.Destination.Model.Layers)), Groups: groups(p.Source.Model)}
 	for _, s := range []*plan.Side{&p.Source, &p.Destination} {
 		side := abi.Side{Engine: s.Engine, TP: uint32(s.Shard.TP), Stages: uint32(len(s.Shard.Stages)), DCP: uint32(s.Shard.DCPSize), Interleave: uint32(s.Shard.Interleave)}
-		for _, pool := range s.Groups {
-			side.Pools = append(side.Pools, abi.Pool{Block: uint32(pool.Block), Blocks: uint32(pool.Blocks)})
+		classes := make([][]geometry.Class, len(s.Groups))
+		for gi, pool := range s.Groups {
+			side.Pools = append(side.Pools, abi.Pool{Block: uint32(pool.Block), Blocks: uint32(pool.Blocks), Ring: uint32(pool.Ring)})
+			classes[gi] = s.Model.Groups[gi].Classes()
 		}
 		for r := range s.Ranks {
 			at := s.Shard.Place(r)
 			rank := abi.Rank{Rank: uint32(r), PP: uint32(at.PP), TP: uint32(at.TP), DCP: uint32(at.DCP)}
-			for gi, g := range s.Model.Groups {
-				part := s.Shard.Part(g, r)
+			for gi := range s.Groups {
+				part := s.Part(gi, r)
 				if len(part.Layers) == 0 {
 					continue
 				}
-				rank.Parts = append(rank.Parts, abi.Part{
-					Group: uint32(gi), DCPSize: uint32(part.Size), DCPInterleave: uint32(part.Interleave), DCPPhase: uint32(part.Phase),
-					Layers: ranges(part.Layers), Heads: ranges(part.Heads),
-				})
+				layers := ranges(part.Layers)
+				for _, class := range classes[gi] {
+					rank.Parts = append(rank.Parts, abi.Part{
+						Components: class.Components, Group: uint32(gi), DCPSize: uint32(part.Size), DCPInterleave: uint32(part.Interleave), DCPPhase: uint32(part.Phase),
+						Layers: layers, Heads: ranges(part.Heads[bits.TrailingZeros64(class.Components)]),
+					})
+				}
 			}
 			side.Ranks = append(side.Ranks, rank)
 		}

@@ -7,14 +7,19 @@ import (
 	"testing"
 )
 
-// allocated is what f allocates in all, freed or not.
+// allocated is what f allocates in all, freed or not: the least of three times,
+// since the runtime allocates now and then for itself.
 func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+	least := ^uint64(0)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	return least
 }
 
 // The memory that a message takes is bounded by its own bytes, whatever its
@@ -75,7 +80,7 @@ func TestDecodeRefusesSharing(t *testing.T) {
 		sides  = 52 // remap_in.sides
 		ranks  = 36 // side.ranks
 		parts  = 24 // rank.parts
-		layers = 16 // part.layers
+		layers = 24 // part.layers
 	)
 	// share makes every record of the list whose first is at "first" point where
 	// that one's list field does.

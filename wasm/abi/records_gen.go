@@ -33,7 +33,7 @@ const (
 	AxisDim       = 5
 	AxisSlot      = 6
 	AxisChannel   = 7
-	AxisComponent = 255 // the place of "component" in an order
+	AxisComponent = 255 // the place of "component" in an order: the item's components lie together there
 )
 
 // The numbers of dtype; they never change.
@@ -76,14 +76,17 @@ func (x *Range) get(d *decoder, at, end int) {
 
 // Component is a record.
 type Component struct {
-	Name  string `json:"name,omitempty"`
-	Heads uint32 `json:"heads,omitempty"` // 0: no heads
-	Dim   uint32 `json:"dim,omitempty"`
-	Dtype uint32 `json:"dtype,omitempty"` // enum dtype
-	Bits  uint32 `json:"bits,omitempty"`  // of one element
+	Name           string `json:"name,omitempty"`
+	Heads          uint32 `json:"heads,omitempty"` // 0: no heads; of a state, its channels
+	Dim            uint32 `json:"dim,omitempty"`
+	Dtype          uint32 `json:"dtype,omitempty"`            // enum dtype
+	Bits           uint32 `json:"bits,omitempty"`             // of one element
+	Unit           uint32 `json:"unit,omitempty"`             // neighbouring heads that a shard never parts, at least 1
+	TokensPerEntry uint32 `json:"tokens_per_entry,omitempty"` // at least 1
+	Scales         uint32 `json:"scales,omitempty"`           // 1 + the component whose rows this one scales, 0: none
 }
 
-const sizeComponent = 24
+const sizeComponent = 40
 
 func (x *Component) put(e *encoder, at int) {
 	e.text(at+0, x.Name)
@@ -91,6 +94,9 @@ func (x *Component) put(e *encoder, at int) {
 	e.u32(at+12, x.Dim)
 	e.u32(at+16, x.Dtype)
 	e.u32(at+20, x.Bits)
+	e.u32(at+24, x.Unit)
+	e.u32(at+28, x.TokensPerEntry)
+	e.u32(at+32, x.Scales)
 }
 
 func (x *Component) get(d *decoder, at, end int) {
@@ -99,30 +105,60 @@ func (x *Component) get(d *decoder, at, end int) {
 	x.Dim = d.u32(at+12, end)
 	x.Dtype = d.u32(at+16, end)
 	x.Bits = d.u32(at+20, end)
+	x.Unit = d.u32(at+24, end)
+	x.TokensPerEntry = d.u32(at+28, end)
+	x.Scales = d.u32(at+32, end)
+}
+
+// Share is a record: a layer that reads the cache of another.
+type Share struct {
+	Layer uint32 `json:"layer,omitempty"`
+	Owner uint32 `json:"owner,omitempty"`
+}
+
+const sizeShare = 8
+
+func (x *Share) put(e *encoder, at int) {
+	e.u32(at+0, x.Layer)
+	e.u32(at+4, x.Owner)
+}
+
+func (x *Share) get(d *decoder, at, end int) {
+	x.Layer = d.u32(at+0, end)
+	x.Owner = d.u32(at+4, end)
 }
 
 // Group is a record: layers with the same components, block size and block table.
 type Group struct {
 	Name       string      `json:"name,omitempty"`
-	Heads      uint32      `json:"heads,omitempty"`
+	State      uint32      `json:"state,omitempty"`    // 1: keeps one state a request and no tokens; its heads are channels, its blocks slots
+	Optional   uint32      `json:"optional,omitempty"` // 1: an engine may lack it
+	Window     uint32      `json:"window,omitempty"`   // tokens back that the layers look, 0: all
 	Layers     []Range     `json:"layers,omitempty"`
 	Components []Component `json:"components,omitempty"`
+	Shared     []Share     `json:"shared,omitempty"`
 }
 
-const sizeGroup = 40
+const sizeGroup = 56
 
 func (x *Group) put(e *encoder, at int) {
 	e.text(at+0, x.Name)
-	e.u32(at+8, x.Heads)
-	putList(e, at+16, x.Layers, sizeRange, (*Range).put)
-	putList(e, at+28, x.Components, sizeComponent, (*Component).put)
+	e.u32(at+8, x.State)
+	e.u32(at+12, x.Optional)
+	e.u32(at+16, x.Window)
+	putList(e, at+20, x.Layers, sizeRange, (*Range).put)
+	putList(e, at+32, x.Components, sizeComponent, (*Component).put)
+	putList(e, at+44, x.Shared, sizeShare, (*Share).put)
 }
 
 func (x *Group) get(d *decoder, at, end int) {
 	x.Name = d.text(at+0, end, "group.name")
-	x.Heads = d.u32(at+8, end)
-	x.Layers = getList(d, at+16, end, "group.layers", (*Range).get)
-	x.Components = getList(d, at+28, end, "group.components", (*Component).get)
+	x.State = d.u32(at+8, end)
+	x.Optional = d.u32(at+12, end)
+	x.Window = d.u32(at+16, end)
+	x.Layers = getList(d, at+20, end, "group.layers", (*Range).get)
+	x.Components = getList(d, at+32, end, "group.components", (*Component).get)
+	x.Shared = getList(d, at+44, end, "group.shared", (*Share).get)
 }
 
 // Label is a record: an operator's words about an engine.
@@ -143,31 +179,31 @@ func (x *Label) get(d *decoder, at, end int) {
 	x.Value = d.text(at+8, end, "label.value")
 }
 
-// Item is a record: one item of an order: axis[%mod][/div]; mod 0 is the whole axis.
+// Item is a record: one item of an order, outermost first: axis[%mod][/div]; mod 0 is the whole axis.
 type Item struct {
-	Axis      uint32 `json:"axis,omitempty"` // enum axis
-	Mod       uint32 `json:"mod,omitempty"`
-	Div       uint32 `json:"div,omitempty"`
-	Component uint32 `json:"component,omitempty"` // 1 + the component whose own item it is; 0: of all
+	Components uint64 `json:"components,omitempty"` // bit i: stands in the order of component i of the group; 0: of all
+	Axis       uint32 `json:"axis,omitempty"`       // enum axis
+	Mod        uint32 `json:"mod,omitempty"`
+	Div        uint32 `json:"div,omitempty"`
 }
 
-const sizeItem = 16
+const sizeItem = 24
 
 func (x *Item) put(e *encoder, at int) {
-	e.u32(at+0, x.Axis)
-	e.u32(at+4, x.Mod)
-	e.u32(at+8, x.Div)
-	e.u32(at+12, x.Component)
+	e.u64(at+0, x.Components)
+	e.u32(at+8, x.Axis)
+	e.u32(at+12, x.Mod)
+	e.u32(at+16, x.Div)
 }
 
 func (x *Item) get(d *decoder, at, end int) {
-	x.Axis = d.u32(at+0, end)
-	x.Mod = d.u32(at+4, end)
-	x.Div = d.u32(at+8, end)
-	x.Component = d.u32(at+12, end)
+	x.Components = d.u64(at+0, end)
+	x.Axis = d.u32(at+8, end)
+	x.Mod = d.u32(at+12, end)
+	x.Div = d.u32(at+16, end)
 }
 
-// Cost is a record: what a period of tokens takes to move between two candidates, from the host's own arithmetic.
+// Cost is a record: what a request of 4096 tokens takes to move between two candidates, from the host's own arithmetic.
 type Cost struct {
 	Peer      uint32 `json:"peer,omitempty"`      // index in peers
 	Candidate uint32 `json:"candidate,omitempty"` // index in that peer's candidates
@@ -193,29 +229,50 @@ func (x *Cost) get(d *decoder, at, end int) {
 
 // GroupLayout is a record: how a candidate keeps one group.
 type GroupLayout struct {
-	Order  []Item `json:"order,omitempty"`
-	Block  uint32 `json:"block,omitempty"` // tokens
-	Blocks uint32 `json:"blocks,omitempty"`
+	Order       []Item `json:"order,omitempty"` // of a kernel block where there are any
+	Group       uint32 `json:"group,omitempty"` // index in the message's groups
+	Block       uint32 `json:"block,omitempty"` // tokens, 1 in a state
+	Blocks      uint32 `json:"blocks,omitempty"`
+	Ring        uint32 `json:"ring,omitempty"`         // blocks that a request goes round in, 0: none
+	KernelBlock uint32 `json:"kernel_block,omitempty"` // tokens; a block is that many several times over, 0: none
+	TP          uint32 `json:"tp,omitempty"`           // the group's own shard, or the engine's
+	Stages      uint32 `json:"stages,omitempty"`
+	DCP         uint32 `json:"dcp,omitempty"`
+	Interleave  uint32 `json:"interleave,omitempty"`
 }
 
-const sizeGroupLayout = 24
+const sizeGroupLayout = 48
 
 func (x *GroupLayout) put(e *encoder, at int) {
 	putList(e, at+0, x.Order, sizeItem, (*Item).put)
-	e.u32(at+12, x.Block)
-	e.u32(at+16, x.Blocks)
+	e.u32(at+12, x.Group)
+	e.u32(at+16, x.Block)
+	e.u32(at+20, x.Blocks)
+	e.u32(at+24, x.Ring)
+	e.u32(at+28, x.KernelBlock)
+	e.u32(at+32, x.TP)
+	e.u32(at+36, x.Stages)
+	e.u32(at+40, x.DCP)
+	e.u32(at+44, x.Interleave)
 }
 
 func (x *GroupLayout) get(d *decoder, at, end int) {
 	x.Order = getList(d, at+0, end, "group_layout.order", (*Item).get)
-	x.Block = d.u32(at+12, end)
-	x.Blocks = d.u32(at+16, end)
+	x.Group = d.u32(at+12, end)
+	x.Block = d.u32(at+16, end)
+	x.Blocks = d.u32(at+20, end)
+	x.Ring = d.u32(at+24, end)
+	x.KernelBlock = d.u32(at+28, end)
+	x.TP = d.u32(at+32, end)
+	x.Stages = d.u32(at+36, end)
+	x.DCP = d.u32(at+40, end)
+	x.Interleave = d.u32(at+44, end)
 }
 
 // Candidate is a record: a layout that the engine's attention can read and write.
 type Candidate struct {
 	Name      string        `json:"name,omitempty"`
-	Layouts   []GroupLayout `json:"layouts,omitempty"`   // by group
+	Layouts   []GroupLayout `json:"layouts,omitempty"`   // of each group that the message names and the engine has
 	Attention uint32        `json:"attention,omitempty"` // what attention costs more on it than on the best, in per cent
 	Costs     []Cost        `json:"costs,omitempty"`     // absent for what cannot be planned
 }
@@ -268,56 +325,62 @@ func (x *Peer) get(d *decoder, at, end int) {
 
 // Pool is a record.
 type Pool struct {
-	Block  uint32 `json:"block,omitempty"` // tokens a block, on each rank
+	Block  uint32 `json:"block,omitempty"` // tokens a block, on each rank; 1 in a state
 	Blocks uint32 `json:"blocks,omitempty"`
+	Ring   uint32 `json:"ring,omitempty"` // blocks that a request goes round in, 0: none
 }
 
-const sizePool = 8
+const sizePool = 16
 
 func (x *Pool) put(e *encoder, at int) {
 	e.u32(at+0, x.Block)
 	e.u32(at+4, x.Blocks)
+	e.u32(at+8, x.Ring)
 }
 
 func (x *Pool) get(d *decoder, at, end int) {
 	x.Block = d.u32(at+0, end)
 	x.Blocks = d.u32(at+4, end)
+	x.Ring = d.u32(at+8, end)
 }
 
-// Part is a record: what a rank holds of a group.
+// Part is a record: what a rank holds of a group's components that are dealt alike.
 type Part struct {
+	Components    uint64  `json:"components,omitempty"` // bit i: component i of the group
 	Group         uint32  `json:"group,omitempty"`
 	DCPSize       uint32  `json:"dcp_size,omitempty"` // token t is held where (t / interleave) mod dcp_size == dcp_phase
 	DCPInterleave uint32  `json:"dcp_interleave,omitempty"`
 	DCPPhase      uint32  `json:"dcp_phase,omitempty"`
 	Layers        []Range `json:"layers,omitempty"`
-	Heads         []Range `json:"heads,omitempty"` // in storage order; empty for a group without heads
+	Heads         []Range `json:"heads,omitempty"` // in storage order; empty for components without heads
 }
 
-const sizePart = 40
+const sizePart = 48
 
 func (x *Part) put(e *encoder, at int) {
-	e.u32(at+0, x.Group)
-	e.u32(at+4, x.DCPSize)
-	e.u32(at+8, x.DCPInterleave)
-	e.u32(at+12, x.DCPPhase)
-	putList(e, at+16, x.Layers, sizeRange, (*Range).put)
-	putList(e, at+28, x.Heads, sizeRange, (*Range).put)
+	e.u64(at+0, x.Components)
+	e.u32(at+8, x.Group)
+	e.u32(at+12, x.DCPSize)
+	e.u32(at+16, x.DCPInterleave)
+	e.u32(at+20, x.DCPPhase)
+	putList(e, at+24, x.Layers, sizeRange, (*Range).put)
+	putList(e, at+36, x.Heads, sizeRange, (*Range).put)
 }
 
 func (x *Part) get(d *decoder, at, end int) {
-	x.Group = d.u32(at+0, end)
-	x.DCPSize = d.u32(at+4, end)
-	x.DCPInterleave = d.u32(at+8, end)
-	x.DCPPhase = d.u32(at+12, end)
-	x.Layers = getList(d, at+16, end, "part.layers", (*Range).get)
-	x.Heads = getList(d, at+28, end, "part.heads", (*Range).get)
+	x.Components = d.u64(at+0, end)
+	x.Group = d.u32(at+8, end)
+	x.DCPSize = d.u32(at+12, end)
+	x.DCPInterleave = d.u32(at+16, end)
+	x.DCPPhase = d.u32(at+20, end)
+	x.Layers = getList(d, at+24, end, "part.layers", (*Range).get)
+	x.Heads = getList(d, at+36, end, "part.heads", (*Range).get)
 }
 
 // Rank is a record.
 type Rank struct {
 	Rank  uint32 `json:"rank,omitempty"`
-	PP    uint32 `json:"pp,omitempty"`
+	PP    uint32 `json:"pp,omitempty"` // its place in the engine's shard; a group may have another, by its parts
 	TP    uint32 `json:"tp,omitempty"`
 	DCP   uint32 `json:"dcp,omitempty"`
 	Host  string `json:"host,omitempty"` // empty: not known
@@ -382,7 +445,7 @@ func (x *Side) get(d *decoder, at, end int) {
 
 // Assignment is a record: the destination rank takes a box from the source rank.
 type Assignment struct {
-	Components      uint64 `json:"components,omitempty"` // bit i: component i of the group
+	Components      uint64 `json:"components,omitempty"` // bit i: component i of the group; components of one box have equally many heads
 	Group           uint32 `json:"group,omitempty"`
 	Destination     uint32 `json:"destination,omitempty"`
 	Source          uint32 `json:"source,omitempty"`
@@ -451,7 +514,7 @@ type SelectLayoutIn struct {
 	DCP        uint32      `json:"dcp,omitempty"`
 	Interleave uint32      `json:"interleave,omitempty"`
 	Previous   uint32      `json:"previous,omitempty"` // 1 + the index answered before, 0: none
-	Groups     []Group     `json:"groups,omitempty"`
+	Groups     []Group     `json:"groups,omitempty"`   // of the engine
 	Candidates []Candidate `json:"candidates,omitempty"`
 	Peers      []Peer      `json:"peers,omitempty"`
 	Labels     []Label     `json:"labels,omitempty"`
@@ -543,8 +606,8 @@ func DecodeSelectLayoutOut(b []byte) (*SelectLayoutOut, error) {
 type RemapIn struct {
 	Model  string  `json:"model,omitempty"`
 	Layers uint32  `json:"layers,omitempty"`
-	Groups []Group `json:"groups,omitempty"`
-	Sides  []Side  `json:"sides,omitempty"` // source, destination
+	Groups []Group `json:"groups,omitempty"` // that both engines have
+	Sides  []Side  `json:"sides,omitempty"`  // source, destination
 }
 
 const sizeRemapIn = 64

@@ -32,7 +32,8 @@ extern unsigned char __heap_base;
 static uint32_t kvf_heap;
 
 /* kvf_take returns n bytes, 8-aligned, that are zero in a fresh instance; 0 when
- * memory is out. There is no free: the host restores the memory after a call. */
+ * memory is out. Nothing needs to be given back: the host restores the memory after
+ * a call. */
 static uint32_t kvf_take(uint32_t n) {
 	if (!kvf_heap) kvf_heap = ((uint32_t)&__heap_base + 7) & ~7u;
 	uint64_t end = (uint64_t)kvf_heap + (((uint64_t)n + 7) & ~7ull);
@@ -45,6 +46,11 @@ static uint32_t kvf_take(uint32_t n) {
 	kvf_heap = (uint32_t)end;
 	return at;
 }
+
+/* kvf_release gives back all that was taken since kvf_mark. What is taken again
+ * is not zero. */
+static inline uint32_t kvf_mark(void) { return kvf_heap; }
+static inline void kvf_release(uint32_t mark) { kvf_heap = mark; }
 
 /* The host asks once an instance for room for input and output. */
 KVF_EXPORT("kvferry_arena") uint32_t kvferry_arena(uint32_t size) { return kvf_take(size); }

@@ -29,7 +29,7 @@ enum kvf_axis {
 	KVF_AXIS_DIM = 5,
 	KVF_AXIS_SLOT = 6,
 	KVF_AXIS_CHANNEL = 7,
-	KVF_AXIS_COMPONENT = 255, /* the place of "component" in an order */
+	KVF_AXIS_COMPONENT = 255, /* the place of "component" in an order: the item's components lie together there */
 };
 
 enum kvf_dtype {
@@ -65,32 +65,53 @@ _Static_assert(__builtin_offsetof(kvf_range, to) == 4, "kvf_range.to");
 
 typedef struct {
 	kvf_text name;
-	uint32_t heads; /* 0: no heads */
+	uint32_t heads; /* 0: no heads; of a state, its channels */
 	uint32_t dim;
 	uint32_t dtype; /* enum dtype */
 	uint32_t bits; /* of one element */
+	uint32_t unit; /* neighbouring heads that a shard never parts, at least 1 */
+	uint32_t tokens_per_entry; /* at least 1 */
+	uint32_t scales; /* 1 + the component whose rows this one scales, 0: none */
+	uint32_t reserved;
 } kvf_component;
-_Static_assert(sizeof(kvf_component) == 24, "kvf_component");
+_Static_assert(sizeof(kvf_component) == 40, "kvf_component");
 _Static_assert(__builtin_offsetof(kvf_component, name) == 0, "kvf_component.name");
 _Static_assert(__builtin_offsetof(kvf_component, heads) == 8, "kvf_component.heads");
 _Static_assert(__builtin_offsetof(kvf_component, dim) == 12, "kvf_component.dim");
 _Static_assert(__builtin_offsetof(kvf_component, dtype) == 16, "kvf_component.dtype");
 _Static_assert(__builtin_offsetof(kvf_component, bits) == 20, "kvf_component.bits");
+_Static_assert(__builtin_offsetof(kvf_component, unit) == 24, "kvf_component.unit");
+_Static_assert(__builtin_offsetof(kvf_component, tokens_per_entry) == 28, "kvf_component.tokens_per_entry");
+_Static_assert(__builtin_offsetof(kvf_component, scales) == 32, "kvf_component.scales");
+_Static_assert(__builtin_offsetof(kvf_component, reserved) == 36, "kvf_component.reserved");
+
+/* a layer that reads the cache of another */
+typedef struct {
+	uint32_t layer;
+	uint32_t owner;
+} kvf_share;
+_Static_assert(sizeof(kvf_share) == 8, "kvf_share");
+_Static_assert(__builtin_offsetof(kvf_share, layer) == 0, "kvf_share.layer");
+_Static_assert(__builtin_offsetof(kvf_share, owner) == 4, "kvf_share.owner");
 
 /* layers with the same components, block size and block table */
 typedef struct {
 	kvf_text name;
-	uint32_t heads;
-	uint32_t reserved;
+	uint32_t state; /* 1: keeps one state a request and no tokens; its heads are channels, its blocks slots */
+	uint32_t optional; /* 1: an engine may lack it */
+	uint32_t window; /* tokens back that the layers look, 0: all */
 	kvf_list layers; /* of kvf_range */
 	kvf_list components; /* of kvf_component */
+	kvf_list shared; /* of kvf_share */
 } kvf_group;
-_Static_assert(sizeof(kvf_group) == 40, "kvf_group");
+_Static_assert(sizeof(kvf_group) == 56, "kvf_group");
 _Static_assert(__builtin_offsetof(kvf_group, name) == 0, "kvf_group.name");
-_Static_assert(__builtin_offsetof(kvf_group, heads) == 8, "kvf_group.heads");
-_Static_assert(__builtin_offsetof(kvf_group, reserved) == 12, "kvf_group.reserved");
-_Static_assert(__builtin_offsetof(kvf_group, layers) == 16, "kvf_group.layers");
-_Static_assert(__builtin_offsetof(kvf_group, components) == 28, "kvf_group.components");
+_Static_assert(__builtin_offsetof(kvf_group, state) == 8, "kvf_group.state");
+_Static_assert(__builtin_offsetof(kvf_group, optional) == 12, "kvf_group.optional");
+_Static_assert(__builtin_offsetof(kvf_group, window) == 16, "kvf_group.window");
+_Static_assert(__builtin_offsetof(kvf_group, layers) == 20, "kvf_group.layers");
+_Static_assert(__builtin_offsetof(kvf_group, components) == 32, "kvf_group.components");
+_Static_assert(__builtin_offsetof(kvf_group, shared) == 44, "kvf_group.shared");
 
 /* an operator's words about an engine */
 typedef struct {
@@ -101,20 +122,22 @@ _Static_assert(sizeof(kvf_label) == 16, "kvf_label");
 _Static_assert(__builtin_offsetof(kvf_label, key) == 0, "kvf_label.key");
 _Static_assert(__builtin_offsetof(kvf_label, value) == 8, "kvf_label.value");
 
-/* one item of an order: axis[%mod][/div]; mod 0 is the whole axis */
+/* one item of an order, outermost first: axis[%mod][/div]; mod 0 is the whole axis */
 typedef struct {
+	uint64_t components; /* bit i: stands in the order of component i of the group; 0: of all */
 	uint32_t axis; /* enum axis */
 	uint32_t mod;
 	uint32_t div;
-	uint32_t component; /* 1 + the component whose own item it is; 0: of all */
+	uint32_t reserved;
 } kvf_item;
-_Static_assert(sizeof(kvf_item) == 16, "kvf_item");
-_Static_assert(__builtin_offsetof(kvf_item, axis) == 0, "kvf_item.axis");
-_Static_assert(__builtin_offsetof(kvf_item, mod) == 4, "kvf_item.mod");
-_Static_assert(__builtin_offsetof(kvf_item, div) == 8, "kvf_item.div");
-_Static_assert(__builtin_offsetof(kvf_item, component) == 12, "kvf_item.component");
+_Static_assert(sizeof(kvf_item) == 24, "kvf_item");
+_Static_assert(__builtin_offsetof(kvf_item, components) == 0, "kvf_item.components");
+_Static_assert(__builtin_offsetof(kvf_item, axis) == 8, "kvf_item.axis");
+_Static_assert(__builtin_offsetof(kvf_item, mod) == 12, "kvf_item.mod");
+_Static_assert(__builtin_offsetof(kvf_item, div) == 16, "kvf_item.div");
+_Static_assert(__builtin_offsetof(kvf_item, reserved) == 20, "kvf_item.reserved");
 
-/* what a period of tokens takes to move between two candidates, from the host's own arithmetic */
+/* what a request of 4096 tokens takes to move between two candidates, from the host's own arithmetic */
 typedef struct {
 	uint32_t peer; /* index in peers */
 	uint32_t candidate; /* index in that peer's candidates */
@@ -129,20 +152,33 @@ _Static_assert(__builtin_offsetof(kvf_cost, bytes) == 16, "kvf_cost.bytes");
 
 /* how a candidate keeps one group */
 typedef struct {
-	kvf_list order; /* of kvf_item */
-	uint32_t block; /* tokens */
+	kvf_list order; /* of kvf_item: of a kernel block where there are any */
+	uint32_t group; /* index in the message's groups */
+	uint32_t block; /* tokens, 1 in a state */
 	uint32_t blocks;
-	uint32_t tail_reserved;
+	uint32_t ring; /* blocks that a request goes round in, 0: none */
+	uint32_t kernel_block; /* tokens; a block is that many several times over, 0: none */
+	uint32_t tp; /* the group's own shard, or the engine's */
+	uint32_t stages;
+	uint32_t dcp;
+	uint32_t interleave;
 } kvf_group_layout;
-_Static_assert(sizeof(kvf_group_layout) == 24, "kvf_group_layout");
+_Static_assert(sizeof(kvf_group_layout) == 48, "kvf_group_layout");
 _Static_assert(__builtin_offsetof(kvf_group_layout, order) == 0, "kvf_group_layout.order");
-_Static_assert(__builtin_offsetof(kvf_group_layout, block) == 12, "kvf_group_layout.block");
-_Static_assert(__builtin_offsetof(kvf_group_layout, blocks) == 16, "kvf_group_layout.blocks");
+_Static_assert(__builtin_offsetof(kvf_group_layout, group) == 12, "kvf_group_layout.group");
+_Static_assert(__builtin_offsetof(kvf_group_layout, block) == 16, "kvf_group_layout.block");
+_Static_assert(__builtin_offsetof(kvf_group_layout, blocks) == 20, "kvf_group_layout.blocks");
+_Static_assert(__builtin_offsetof(kvf_group_layout, ring) == 24, "kvf_group_layout.ring");
+_Static_assert(__builtin_offsetof(kvf_group_layout, kernel_block) == 28, "kvf_group_layout.kernel_block");
+_Static_assert(__builtin_offsetof(kvf_group_layout, tp) == 32, "kvf_group_layout.tp");
+_Static_assert(__builtin_offsetof(kvf_group_layout, stages) == 36, "kvf_group_layout.stages");
+_Static_assert(__builtin_offsetof(kvf_group_layout, dcp) == 40, "kvf_group_layout.dcp");
+_Static_assert(__builtin_offsetof(kvf_group_layout, interleave) == 44, "kvf_group_layout.interleave");
 
 /* a layout that the engine's attention can read and write */
 typedef struct {
 	kvf_text name;
-	kvf_list layouts; /* of kvf_group_layout: by group */
+	kvf_list layouts; /* of kvf_group_layout: of each group that the message names and the engine has */
 	uint32_t attention; /* what attention costs more on it than on the best, in per cent */
 	kvf_list costs; /* of kvf_cost: absent for what cannot be planned */
 	uint32_t tail_reserved;
@@ -172,33 +208,39 @@ _Static_assert(__builtin_offsetof(kvf_peer, interleave) == 20, "kvf_peer.interle
 _Static_assert(__builtin_offsetof(kvf_peer, candidates) == 24, "kvf_peer.candidates");
 
 typedef struct {
-	uint32_t block; /* tokens a block, on each rank */
+	uint32_t block; /* tokens a block, on each rank; 1 in a state */
 	uint32_t blocks;
+	uint32_t ring; /* blocks that a request goes round in, 0: none */
+	uint32_t reserved;
 } kvf_pool;
-_Static_assert(sizeof(kvf_pool) == 8, "kvf_pool");
+_Static_assert(sizeof(kvf_pool) == 16, "kvf_pool");
 _Static_assert(__builtin_offsetof(kvf_pool, block) == 0, "kvf_pool.block");
 _Static_assert(__builtin_offsetof(kvf_pool, blocks) == 4, "kvf_pool.blocks");
+_Static_assert(__builtin_offsetof(kvf_pool, ring) == 8, "kvf_pool.ring");
+_Static_assert(__builtin_offsetof(kvf_pool, reserved) == 12, "kvf_pool.reserved");
 
-/* what a rank holds of a group */
+/* what a rank holds of a group's components that are dealt alike */
 typedef struct {
+	uint64_t components; /* bit i: component i of the group */
 	uint32_t group;
 	uint32_t dcp_size; /* token t is held where (t / interleave) mod dcp_size == dcp_phase */
 	uint32_t dcp_interleave;
 	uint32_t dcp_phase;
 	kvf_list layers; /* of kvf_range */
-	kvf_list heads; /* of kvf_range: in storage order; empty for a group without heads */
+	kvf_list heads; /* of kvf_range: in storage order; empty for components without heads */
 } kvf_part;
-_Static_assert(sizeof(kvf_part) == 40, "kvf_part");
-_Static_assert(__builtin_offsetof(kvf_part, group) == 0, "kvf_part.group");
-_Static_assert(__builtin_offsetof(kvf_part, dcp_size) == 4, "kvf_part.dcp_size");
-_Static_assert(__builtin_offsetof(kvf_part, dcp_interleave) == 8, "kvf_part.dcp_interleave");
-_Static_assert(__builtin_offsetof(kvf_part, dcp_phase) == 12, "kvf_part.dcp_phase");
-_Static_assert(__builtin_offsetof(kvf_part, layers) == 16, "kvf_part.layers");
-_Static_assert(__builtin_offsetof(kvf_part, heads) == 28, "kvf_part.heads");
+_Static_assert(sizeof(kvf_part) == 48, "kvf_part");
+_Static_assert(__builtin_offsetof(kvf_part, components) == 0, "kvf_part.components");
+_Static_assert(__builtin_offsetof(kvf_part, group) == 8, "kvf_part.group");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_size) == 12, "kvf_part.dcp_size");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_interleave) == 16, "kvf_part.dcp_interleave");
+_Static_assert(__builtin_offsetof(kvf_part, dcp_phase) == 20, "kvf_part.dcp_phase");
+_Static_assert(__builtin_offsetof(kvf_part, layers) == 24, "kvf_part.layers");
+_Static_assert(__builtin_offsetof(kvf_part, heads) == 36, "kvf_part.heads");
 
 typedef struct {
 	uint32_t rank;
-	uint32_t pp;
+	uint32_t pp; /* its place in the engine's shard; a group may have another, by its parts */
 	uint32_t tp;
 	uint32_t dcp;
 	kvf_text host; /* empty: not known */
@@ -236,7 +278,7 @@ _Static_assert(__builtin_offsetof(kvf_side, labels) == 48, "kvf_side.labels");
 
 /* the destination rank takes a box from the source rank */
 typedef struct {
-	uint64_t components; /* bit i: component i of the group */
+	uint64_t components; /* bit i: component i of the group; components of one box have equally many heads */
 	uint32_t group;
 	uint32_t destination;
 	uint32_t source;
@@ -285,7 +327,7 @@ typedef struct {
 	uint32_t interleave;
 	uint32_t previous; /* 1 + the index answered before, 0: none */
 	uint32_t reserved;
-	kvf_list groups; /* of kvf_group */
+	kvf_list groups; /* of kvf_group: of the engine */
 	kvf_list candidates; /* of kvf_candidate */
 	kvf_list peers; /* of kvf_peer */
 	kvf_list labels; /* of kvf_label */
@@ -344,7 +386,7 @@ typedef struct {
 	kvf_text model;
 	uint32_t layers;
 	uint32_t reserved;
-	kvf_list groups; /* of kvf_group */
+	kvf_list groups; /* of kvf_group: that both engines have */
 	kvf_list sides; /* of kvf_side: source, destination */
 } kvf_remap_in;
 _Static_assert(sizeof(kvf_remap_in) == 64, "kvf_remap_in");
