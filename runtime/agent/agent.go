@@ -43,10 +43,11 @@ type Agent struct {
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup // every goroutine of the agent
 
-	mu      sync.Mutex
-	closed  bool
-	engines map[string]*Engine
-	conns   map[*conn]struct{} // every open control connection
+	mu       sync.Mutex
+	closed   bool
+	engines  map[string]*Engine
+	reserved map[string]struct{} // ids of engines that are being registered
+	conns    map[*conn]struct{}  // every open control connection
 }
 
 // New starts an agent: it listens when New returns.
@@ -73,7 +74,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Clock = systemClock{}
 	}
 	a := &Agent{cfg: cfg, times: cfg.Timeouts.filled(), clock: cfg.Clock, log: cfg.Log.With().Str("agent", cfg.Name).Logger(),
-		pumps: map[string]*pump{}, tokens: make(chan struct{}, maxHandshakes), engines: map[string]*Engine{}, conns: map[*conn]struct{}{}}
+		pumps: map[string]*pump{}, tokens: make(chan struct{}, maxHandshakes), engines: map[string]*Engine{}, reserved: map[string]struct{}{}, conns: map[*conn]struct{}{}}
 	for _, p := range cfg.Providers {
 		if p == nil || a.pumps[p.Name()] != nil {
 			return nil, bad("providers: each is named once")

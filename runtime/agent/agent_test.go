@@ -98,7 +98,7 @@ func TestPullAndPush(t *testing.T) {
 					bytes := int64(0)
 					for _, rank := range d.held {
 						part := d.side.Shard.Part(d.side.Model.Groups[0], rank)
-						bytes += int64(len(part.Heads)*len(part.Layers)) * 2 * 8 * 4 * (tokens - from)
+						bytes += int64(len(part.Heads[0])*len(part.Layers)) * 2 * 8 * 4 * (tokens - from)
 					}
 					if result.Bytes != bytes || result.Segments == 0 || result.Request != "r1" || string(result.SideData) != "first token" || len(result.Ranks) != len(d.held) {
 						t.Errorf("result %+v, want %d bytes", result, bytes)

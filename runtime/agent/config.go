@@ -56,6 +56,10 @@ type Config struct {
 	// PolicyMatch says what unequal policy digests lead to.
 	PolicyMatch PolicyMatch
 
+	// Integrity is the least that this agent compares of what its engines
+	// take over; a transfer may ask for more.
+	Integrity Integrity
+
 	Budget   plan.Budget // of one plan; zero: plan.DefaultBudget()
 	Timeouts Timeouts
 	Clock    Clock          // nil: the machine's clock

@@ -10,7 +10,9 @@ import (
 
 	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/measure"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
@@ -18,15 +20,20 @@ import (
 
 // Engine is a registered engine. Safe for concurrent use.
 type Engine struct {
-	agent  *Agent
-	desc   session.Engine
-	held   map[int]memory.Rank
-	shape  transfer.Shape
-	owner  transfer.Owner
-	blocks *ledger
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // holdings and transfers
+	agent *Agent
+	desc  session.Engine
+	held  map[int]memory.Rank
+	shape transfer.Shape
+
+	kernel  measure.Kernel // nil: none
+	scratch [][]uint32
+	probing chan struct{}     // a slot: one probe is served at a time
+	probed  map[probeKey]bool // under mu
+	owner   transfer.Owner
+	blocks  *ledger
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // holdings and transfers
 
 	mu       sync.Mutex
 	closed   bool
@@ -47,20 +54,21 @@ type inboundKey struct {
 // Register makes an engine known and its held ranks' memory known to every
 // provider. The memory must stay open until Engine.Close returned.
 func (a *Agent) Register(ctx context.Context, spec EngineSpec) (*Engine, error) {
-	e, err := a.newEngine(spec)
+	if err := a.reserve(spec); err != nil {
+		return nil, err
+	}
+	e, err := a.newEngine(ctx, spec)
+	a.mu.Lock()
+	delete(a.reserved, spec.ID)
+	if err == nil && a.closed {
+		e.cancel()
+		err = ErrClosed
+	}
 	if err != nil {
+		a.mu.Unlock()
 		return nil, blame.On(blame.Local, err)
 	}
-	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
-		return nil, ErrClosed
-	}
-	if a.engines[spec.ID] != nil {
-		a.mu.Unlock()
-		return nil, blame.On(blame.Local, fmt.Errorf("agent: engine %q is registered already, as incarnation %q", spec.ID, a.engines[spec.ID].desc.Incarnation))
-	}
-	a.engines[spec.ID] = e // reserved: the peers that find it now wait for their providers
+	a.engines[spec.ID] = e // the peers that find it now wait for their providers
 	a.mu.Unlock()
 	var done []func()
 	for _, p := range a.cfg.Providers {
@@ -86,7 +94,25 @@ func (a *Agent) Register(ctx context.Context, spec EngineSpec) (*Engine, error) 
 	return e, nil
 }
 
-func (a *Agent) newEngine(spec EngineSpec) (*Engine, error) {
+// reserve takes an engine's id before its memory is touched: measuring that of
+// an engine at work would destroy it.
+func (a *Agent) reserve(spec EngineSpec) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return ErrClosed
+	}
+	if e := a.engines[spec.ID]; e != nil {
+		return blame.On(blame.Local, fmt.Errorf("agent: engine %q is registered already, as incarnation %q", spec.ID, e.desc.Incarnation))
+	}
+	if _, ok := a.reserved[spec.ID]; ok {
+		return blame.On(blame.Local, fmt.Errorf("agent: engine %q is being registered", spec.ID))
+	}
+	a.reserved[spec.ID] = struct{}{}
+	return nil
+}
+
+func (a *Agent) newEngine(ctx context.Context, spec EngineSpec) (*Engine, error) {
 	e := &Engine{agent: a, held: map[int]memory.Rank{}, offers: map[transfer.ID]*Offered{}, expects: map[transfer.ID]*Expected{},
 		requests: map[string]struct{}{}, peers: map[*Peer]struct{}{}, inbound: map[inboundKey]*Peer{}, arrived: make(chan struct{}), moves: map[*Transfer]struct{}{}}
 	for _, m := range spec.Held {
@@ -124,6 +150,22 @@ func (a *Agent) newEngine(spec EngineSpec) (*Engine, error) {
 	e.owner = transfer.Owner{Engine: spec.ID, Incarnation: spec.Incarnation, Group: a.cfg.Group, Key: key}
 	e.shape = transfer.NewShape(spec.Model)
 	e.blocks = newLedger(len(spec.Pools))
+	e.scratch, e.probing, e.probed = spec.Scratch, make(chan struct{}, 1), map[probeKey]bool{}
+	if spec.Kernel != nil {
+		e.kernel = &exclusive{make(chan struct{}, 1), spec.Kernel}
+		e.owner.Engine = spec.ID
+		if _, err := e.scratchTokens(); err != nil {
+			return nil, err
+		}
+		e.desc.Probes, e.desc.State = true, session.Measured
+		switch err := e.measure(ctx, e.kernel); {
+		case errors.Is(err, measure.ErrTooLarge):
+			e.desc.State = session.Declared
+			a.log.Warn().Err(err).Str("engine", spec.ID).Msg("layouts are believed as declared")
+		case err != nil:
+			return nil, fmt.Errorf("agent: engine %q: %w", spec.ID, err)
+		}
+	}
 	e.ctx, e.cancel = context.WithCancel(a.ctx)
 	return e, nil
 }
@@ -209,7 +251,8 @@ func (e *Engine) Close() error {
 // request is a checked part of an offer, expectation or transfer.
 type request struct {
 	name     string
-	tables   [][]uint32
+	tables   [][]uint32 // by our groups, as stamp.Held says
+	first    []int64    // leading entries that they leave out
 	from, to int64
 	blocks   [][]uint32 // those that hold a token of [from, to)
 }
@@ -230,17 +273,10 @@ func (e *Engine) check(name string, tables [][]uint32, from, to int64, write boo
 	if len(tables) != len(pools) {
 		return bad("%d block tables, the model has %d groups", len(tables), len(pools))
 	}
-	r := request{name: name, tables: make([][]uint32, len(tables)), from: from, to: to, blocks: make([][]uint32, len(tables))}
-	size, interleave := int64(e.desc.Side.Shard.DCPSize), int64(e.desc.Side.Shard.Interleave)
 	total := 0
 	for g, t := range tables {
-		block := int64(pools[g].Block)
 		if total += len(t); total > transfer.MaxTable {
 			return bad("more than %d table entries", transfer.MaxTable)
-		}
-		n := int64(len(t)) * block
-		if hold := n/interleave*interleave*size + n%interleave; hold < to {
-			return bad("group %d: %d blocks of %d tokens hold %d tokens, want %d", g, len(t), block, hold, to)
 		}
 		seen := map[uint32]int{}
 		for i, id := range t {
@@ -255,9 +291,16 @@ func (e *Engine) check(name string, tables [][]uint32, from, to int64, write boo
 			}
 			seen[id] = i
 		}
+	}
+	held, first, err := stamp.Held(&e.desc.Side, tables, to)
+	if err != nil {
+		return bad("%w", err)
+	}
+	r := request{name: name, tables: make([][]uint32, len(tables)), first: first, from: from, to: to, blocks: make([][]uint32, len(tables))}
+	for g, t := range held {
 		r.tables[g] = slices.Clone(t)
-		lo, hi := transport.Entries(&e.desc.Side, g, from, to)
-		r.blocks[g] = r.tables[g][lo:hi]
+		lo, hi := stamp.Entries(&e.desc.Side, g, from, to)
+		r.blocks[g] = r.tables[g][max(lo-first[g], 0):max(hi-first[g], 0)]
 	}
 	return r, nil
 }

@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
-
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -152,10 +152,11 @@ func (x *Expected) beaten() { x.post(expectEvent{ev: transfer.Beaten{}}) }
 
 func (x *Expected) openWrite(s *serving, m *transfer.Open, who string, total int) bool {
 	s.holder, s.key, s.side = x, transfer.Key(x.keys.Add(1)), m.SideData
+	s.level = stricter(m.Integrity, x.engine.agent.cfg.Integrity)
 	if !s.link.serve(s) {
 		return true
 	}
-	if !x.post(expectEvent{s: s, ev: transfer.OpenWrite{Key: s.key, Producer: who, Ranks: m.Ranks, Total: total, From: m.From, To: m.To, Layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}, SideData: m.SideData}}) {
+	if !x.post(expectEvent{s: s, ev: transfer.OpenWrite{Key: s.key, Producer: who, Ranks: m.Ranks, Total: total, From: m.From, To: m.To, Layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}, Void: s.scope.void, Verify: s.level != transfer.Off, SideData: m.SideData}}) {
 		s.link.unserve(s.x)
 		return false
 	}
@@ -175,6 +176,9 @@ func (x *Expected) run() {
 			out := x.machine.Step(clock.Now(), e.ev)
 			if e.s != nil {
 				x.answer(e, out)
+			}
+			for _, k := range out.Verify {
+				x.verify(k)
 			}
 			for _, s := range out.Stop {
 				x.stop(s)
@@ -203,6 +207,10 @@ func (x *Expected) run() {
 }
 
 func (x *Expected) wait(w waiter) {
+	if err := absent(x.engine, w.box, x.result.Absent); err != nil {
+		w.ch <- err
+		return
+	}
 	select {
 	case <-x.final:
 		if x.err == nil || x.machine.Has(w.box) {
@@ -226,6 +234,9 @@ func (x *Expected) answer(e expectEvent, out transfer.ExpectReady) {
 	var granted *transfer.Granted
 	if err == nil {
 		x.serving[s.key] = s
+		x.result.Absent = s.scope.absent
+		x.result.Integrity = s.level
+		x.result.OutOfWindow = append(x.result.OutOfWindow, s.scope.window...)
 		granted, err = x.engine.grant(s, x.req, ev.From, ev.To, transport.Write, x.limit)
 		if err != nil {
 			// The producer's ranks cannot be written under this ticket any
@@ -263,6 +274,9 @@ func (x *Expected) stop(st transfer.Stop) {
 	ctx, cancel := context.WithCancel(x.engine.ctx)
 	x.fences[st.Key] = cancel
 	failure := x.err
+	if st.Failure != nil {
+		failure = st.Failure
+	}
 	x.engine.agent.wg.Go(func() {
 		defer cancel()
 		if st.Tell != nil {
@@ -281,7 +295,8 @@ func (x *Expected) stop(st transfer.Stop) {
 
 func (x *Expected) conclude(err error) {
 	e := x.engine
-	x.result = Result{Request: x.req.name, Elapsed: e.agent.clock.Now().Sub(x.begun), SideData: x.machine.SideData(), Ranks: append([]int(nil), e.desc.Held...), Valid: x.machine.Valid()}
+	x.result = Result{Request: x.req.name, Elapsed: e.agent.clock.Now().Sub(x.begun), SideData: x.machine.SideData(), Ranks: append([]int(nil), e.desc.Held...),
+		Valid: x.machine.Valid(), Integrity: x.result.Integrity, Absent: x.result.Absent, OutOfWindow: x.result.OutOfWindow}
 	x.result.ValidBlocks = e.validBlocks(x.req, x.result.Valid)
 	if err != nil {
 		x.err = fmt.Errorf("agent: expectation %q: %w", x.req.name, err)
@@ -315,12 +330,34 @@ func (x *Expected) free() {
 	e.agent.log.Info().Str("engine", e.owner.Engine).Str("request", x.req.name).Err(x.err).Msg("expectation freed")
 }
 
+// absent is the error of waiting for a box of a group that the source has not.
+func absent(e *Engine, b Box, groups []string) error {
+	if len(groups) > 0 && b.Group < len(e.desc.Side.Model.Groups) && slices.Contains(groups, e.desc.Side.Model.Groups[b.Group].Name) {
+		return blame.On(blame.Peer, fmt.Errorf("agent: wait for %s: %w", b, transfer.ErrAbsent))
+	}
+	return nil
+}
+
 // validBlocks turns valid boxes into places of the request's tables.
 func (e *Engine) validBlocks(r request, valid []Box) [][]int {
-	s := e.desc.Side
+	s := &e.desc.Side
 	out := make([][]int, len(r.tables))
 	for g, t := range r.tables {
-		out[g] = transfer.ValidBlocks(e.shape, valid, g, len(t), int64(s.Groups[g].Block), int64(s.Shard.DCPSize), int64(s.Shard.Interleave), r.from, r.to)
+		if s.Model.Groups[g].State {
+			if transfer.Holds(e.shape, valid, g, r.to-1, r.to) { // a state counts as the last token
+				out[g] = []int{0}
+			}
+			continue
+		}
+		spec := s.ShardOf(g)
+		out[g] = transfer.ValidBlocks(e.shape, valid, g, int(r.first[g]), len(t), int64(s.Groups[g].Block), int64(spec.DCPSize), int64(spec.Interleave), r.from, r.to)
+		for i, entry := range out[g] {
+			if ring := s.Groups[g].Ring; ring > 0 {
+				out[g][i] = entry % ring
+			} else {
+				out[g][i] = entry - int(r.first[g])
+			}
+		}
 	}
 	return out
 }

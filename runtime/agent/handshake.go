@@ -288,5 +288,8 @@ func (e *Engine) join(l *link) error {
 	}
 	close(e.arrived)
 	e.arrived = make(chan struct{})
+	if p.role == session.Destination { // it is the destination that probes, whoever dialled
+		e.wg.Go(func() { _ = p.settle(e.ctx) }) // Peer tells the error
+	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/session"
@@ -40,9 +41,17 @@ type link struct {
 	opened  map[uint64]*opening // by our X
 	served  map[uint64]*serving // by the peer's X
 	asked   map[uint64]chan *transfer.Extended
+	asking  chan struct{}                  // a slot for each question of ours under way
+	asks    uint64                         // our last question about digests
+	sums    map[uint64]chan *transfer.Sums // by our question
+	probing bool                           // a probe of the peer's is served
+	hashing int                            // questions of the peer's under way
 	replies chan transfer.Message
 	beat    chan struct{} // the beat interval may have shrunk
 	done    chan struct{} // closed: dead
+	probes  chan *transfer.Probed
+	judged  chan struct{} // closed: there is a verdict
+	verdict *transfer.Failure
 	fenced  chan struct{} // closed: and nothing of the peer touches our memory
 	closing sync.Once
 }
@@ -52,6 +61,7 @@ type opening struct {
 	transfer *Transfer
 	index    int           // the link's number in the transfer
 	ttl      time.Duration // 0: not granted yet
+	granted  *grantedTables
 }
 
 // serving is the owner's side of a transfer on this link.
@@ -62,6 +72,10 @@ type serving struct {
 	x      uint64
 	grant  transport.GrantID
 	side   []byte
+	scope  scope // what it moves
+	layers plan.Range
+	level  transfer.Integrity
+	hashes gate // open while digests of its blocks are made
 }
 
 // holder is an Offered or an Expected, as a link sees it.
@@ -76,7 +90,9 @@ type holder interface {
 func (l *link) start(up *Peer) {
 	l.up = up
 	l.opened, l.served, l.asked = map[uint64]*opening{}, map[uint64]*serving{}, map[uint64]chan *transfer.Extended{}
+	l.sums, l.asking = map[uint64]chan *transfer.Sums{}, make(chan struct{}, maxHashing)
 	l.replies = make(chan transfer.Message, 256)
+	l.probes, l.judged = make(chan *transfer.Probed, 1), make(chan struct{})
 	l.beat, l.done, l.fenced = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	source, destination := l.engine.desc.Held, l.result.Peer.Engine.Held
 	if l.role == session.Destination {
@@ -245,8 +261,12 @@ func (l *link) dispatch(msg transfer.Message) error {
 			o.transfer.box.post(moveEvent{ev: transfer.Declined{Link: o.index, Err: m.Failure.Err()}})
 		}
 	case *transfer.Mark:
+		boxes, err := l.inward(m.Boxes)
+		if err != nil {
+			return err
+		}
 		if o := l.opening(m.X); o != nil {
-			o.transfer.box.post(moveEvent{ev: transfer.Readied{Link: o.index, Boxes: m.Boxes}})
+			o.transfer.box.post(moveEvent{ev: transfer.Readied{Link: o.index, Boxes: boxes}})
 		}
 	case *transfer.Ended:
 		if o := l.opening(m.X); o != nil {
@@ -257,8 +277,12 @@ func (l *link) dispatch(msg transfer.Message) error {
 			o.transfer.box.post(moveEvent{ev: transfer.Taken{Link: o.index, Err: m.Failure.Err()}})
 		}
 	case *transfer.Landed:
+		boxes, err := l.inward(m.Boxes)
+		if err != nil {
+			return err
+		}
 		if s := l.serving(m.X); s != nil {
-			s.holder.landed(s.key, m.Boxes)
+			s.holder.landed(s.key, boxes)
 		}
 	case *transfer.Done:
 		if s := l.serving(m.X); s != nil {
@@ -279,6 +303,46 @@ func (l *link) dispatch(msg transfer.Message) error {
 		l.mu.Unlock()
 		if ch != nil {
 			ch <- m
+		}
+	case *transfer.Ask:
+		return l.answer(m)
+	case *transfer.Sums:
+		l.mu.Lock()
+		ch := l.sums[m.N]
+		delete(l.sums, m.N)
+		l.mu.Unlock()
+		if ch != nil {
+			ch <- m
+		}
+	case *transfer.Probe:
+		if l.role != session.Source {
+			return blame.On(blame.Peer, &transfer.MessageError{Type: m.Type(), Field: "role", Reason: "only a destination asks for a probe"})
+		}
+		l.mu.Lock()
+		busy := l.probing
+		l.probing = true
+		l.mu.Unlock()
+		if busy {
+			return blame.On(blame.Peer, fmt.Errorf("%w: two probes at a time", transfer.ErrLimit))
+		}
+		l.agent.wg.Go(func() {
+			l.serveProbe(m)
+			l.mu.Lock()
+			l.probing = false
+			l.mu.Unlock()
+		})
+	case *transfer.Probed:
+		select {
+		case l.probes <- m:
+		default:
+			return blame.On(blame.Peer, &transfer.MessageError{Type: m.Type(), Field: "type", Reason: "nobody asked"})
+		}
+	case *transfer.Verdict:
+		select {
+		case <-l.judged:
+		default:
+			l.verdict = m.Failure
+			close(l.judged)
 		}
 	case *transfer.Bye:
 		return blame.On(blame.Peer, fmt.Errorf("agent: the peer closed: %s", m.Message))
@@ -371,7 +435,7 @@ func (l *link) open(m *transfer.Open) error {
 			return refuse(fmt.Errorf("%w: rank %d is not one of agent %q, or named twice", transfer.ErrRange, r, l.result.Peer.Agent))
 		}
 	}
-	s := &serving{link: l, x: m.X}
+	s := &serving{link: l, x: m.X, layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}}
 	rand.Read(s.grant[:])
 	h := l.result.Peer.Engine
 	who := fmt.Sprintf("%q incarnation %q", h.Side.Engine, h.Incarnation)
@@ -380,7 +444,13 @@ func (l *link) open(m *transfer.Open) error {
 		l.engine.mu.Lock()
 		o := l.engine.offers[t.Offer]
 		l.engine.mu.Unlock()
-		if o == nil || !o.openRead(s, m, who, total) {
+		if o == nil {
+			return refuse(t.Late(l.agent.clock.Now()))
+		}
+		if s.scope, err = l.scope(m.From, m.To, l.reach(&o.req), reach{m.First, m.End}, m.More); err != nil {
+			return refuse(err)
+		}
+		if !o.openRead(s, m, who, total) {
 			return refuse(t.Late(l.agent.clock.Now()))
 		}
 		return nil
@@ -388,7 +458,13 @@ func (l *link) open(m *transfer.Open) error {
 	l.engine.mu.Lock()
 	x := l.engine.expects[t.Offer]
 	l.engine.mu.Unlock()
-	if x == nil || !x.openWrite(s, m, who, total) {
+	if x == nil {
+		return refuse(t.Late(l.agent.clock.Now()))
+	}
+	if s.scope, err = l.scope(m.From, m.To, l.reach(&x.req), reach{m.First, m.End}, m.More); err != nil {
+		return refuse(err)
+	}
+	if !x.openWrite(s, m, who, total) {
 		return refuse(t.Late(l.agent.clock.Now()))
 	}
 	return nil
@@ -426,15 +502,18 @@ func (l *link) quiet(s *serving) {
 }
 
 // ours is the request as this side knows it: the peer's tables are nil.
-func (l *link) ours(name string, tables [][]uint32, from, to int64) stamp.Request {
-	r := stamp.Request{ID: name, Plan: l.result.Proven.Digest(), From: from, To: to, Edges: l.edgesOf()}
+func (l *link) ours(req *request, from, to int64, spans []stamp.Span) stamp.Request {
+	r := stamp.Request{ID: req.name, Plan: l.result.Proven.Digest(), From: from, To: to, Spans: spans, Edges: l.edgesOf()}
 	if l.role == session.Source {
-		r.Source = tables
+		r.Source, r.SourceFirst = byPair(l, req.tables), byPair(l, req.first)
 	} else {
-		r.Destination = tables
+		r.Destination, r.DestinationFirst = byPair(l, req.tables), byPair(l, req.first)
 	}
 	return r
 }
+
+// reach is how far our request goes.
+func (l *link) reach(req *request) reach { return reach{byPair(l, req.first), req.to} }
 
 // fence returns when nothing of the peer can touch our memory under this
 // link: its handle said so (ctx ends), or the connection is gone and the

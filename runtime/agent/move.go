@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/runtime/transfer"
@@ -23,20 +24,24 @@ type Transfer struct {
 	direction transfer.Direction
 	layers    plan.Range
 	more      bool
+	level     transfer.Integrity
 	side      []byte
 	deadline  time.Time
 	begun     time.Time
 
-	machine *transfer.Move // the goroutine's, like what follows
-	links   []*carrier
-	ops     map[uint64]flight
-	waiters []waiter
-	alarm   alarm
-	grace   func() bool // stops the timer of canceled operations
-	got     []byte      // side data of the offer
-	last    time.Time
-	ended   bool
-	failure error
+	machine   *transfer.Move // the goroutine's, like what follows
+	links     []*carrier
+	ops       map[uint64]flight
+	waiters   []waiter
+	alarm     alarm
+	grace     func() bool // stops the timer of canceled operations
+	verifying context.Context
+	unverify  func() // gives up what is being verified
+	hashes    gate   // open while digests of our blocks are made for the peer
+	got       []byte // side data of the offer
+	last      time.Time
+	ended     bool
+	failure   error
 
 	box    *mailbox[moveEvent]
 	done   chan struct{}
@@ -54,7 +59,9 @@ type carrier struct {
 // grantedTables is what the owner granted.
 type grantedTables struct {
 	grant       transport.GrantID
-	tables      [][]uint32 // nil for an owner-mediated provider
+	tables      [][]uint32 // by group of the pair; nil for an owner-mediated provider
+	first       []int64
+	scope       scope
 	generations [][]uint64
 	side        []byte
 	request     string
@@ -78,7 +85,7 @@ func (p *Peer) Pull(ctx context.Context, pull Pull) (*Transfer, error) {
 	if p.role != session.Destination {
 		return nil, blame.On(blame.Local, errors.New("agent: pull: our engine is the pair's source: it pushes"))
 	}
-	return p.move(ctx, &Transfer{direction: transfer.Pull, ticket: pull.Ticket, layers: pull.Layers, more: pull.More}, pull.Tables, pull.From, pull.Tokens, pull.Timeout, true)
+	return p.move(ctx, &Transfer{direction: transfer.Pull, ticket: pull.Ticket, layers: pull.Layers, more: pull.More, level: stricter(pull.Integrity, p.e.agent.cfg.Integrity)}, pull.Tables, pull.From, pull.Tokens, pull.Timeout, true)
 }
 
 // Push starts writing to an expectation of the peer.
@@ -89,7 +96,7 @@ func (p *Peer) Push(ctx context.Context, push Push) (*Transfer, error) {
 	if len(push.SideData) > transfer.MaxSideData {
 		return nil, blame.On(blame.Local, fmt.Errorf("agent: push: %d bytes of side data, want at most %d", len(push.SideData), transfer.MaxSideData))
 	}
-	return p.move(ctx, &Transfer{direction: transfer.Push, ticket: push.Ticket, layers: push.Layers, side: append([]byte(nil), push.SideData...)},
+	return p.move(ctx, &Transfer{direction: transfer.Push, ticket: push.Ticket, layers: push.Layers, level: push.Integrity, side: append([]byte(nil), push.SideData...)},
 		push.Tables, push.From, push.Tokens, push.Timeout, push.Streaming)
 }
 
@@ -102,6 +109,9 @@ func (p *Peer) move(ctx context.Context, t *Transfer, tables [][]uint32, from, t
 	links, err := p.open()
 	if err != nil {
 		return nil, err
+	}
+	if !t.level.Valid() {
+		return nil, blame.On(blame.Local, fmt.Errorf("agent: integrity %q: want off (the empty text), sample or full", t.level))
 	}
 	ticket, err := transfer.Peek(string(t.ticket))
 	if err != nil {
@@ -119,7 +129,7 @@ func (p *Peer) move(ctx context.Context, t *Transfer, tables [][]uint32, from, t
 	t.begun = e.agent.clock.Now()
 	t.last, t.deadline = t.begun, t.begun.Add(timeout)
 	t.ops, t.box, t.done = map[uint64]flight{}, newMailbox[moveEvent](), make(chan struct{})
-	spec := transfer.MoveSpec{Direction: t.direction, Shape: e.shape, From: from, To: to, Layers: t.layers, Streaming: streaming, Deadline: t.deadline}
+	spec := transfer.MoveSpec{Direction: t.direction, Shape: e.shape, From: from, To: to, Layers: t.layers, Streaming: streaming, Grain: e.grains(), Verify: t.level != transfer.Off, Deadline: t.deadline}
 	for _, l := range links {
 		t.links = append(t.links, &carrier{link: l})
 		spec.Links = append(spec.Links, len(l.edges) > 0)
@@ -228,6 +238,7 @@ func (t *Transfer) run() {
 					t.got = e.granted.side
 				}
 				t.req.name = e.granted.request
+				t.result.Absent, t.result.OutOfWindow = e.granted.scope.absent, e.granted.scope.window
 			case transfer.Completed:
 				delete(t.ops, ev.Op)
 				t.last = clock.Now()
@@ -254,6 +265,10 @@ func (t *Transfer) run() {
 }
 
 func (t *Transfer) wait(w waiter) {
+	if err := absent(t.engine, w.box, t.result.Absent); err != nil {
+		w.ch <- err
+		return
+	}
 	switch {
 	case t.machine.Has(w.box):
 		w.ch <- nil
@@ -276,14 +291,21 @@ func (t *Transfer) act(out transfer.MoveReady) {
 			_ = f.l.provider.Cancel(f.op) // it may have completed: its completion is on the way
 		}
 	}
+	for _, i := range out.Verify {
+		t.verify(i)
+	}
+	if out.Unverify && t.unverify != nil {
+		t.unverify()
+	}
 	if len(out.Cancel) > 0 {
 		a := t.engine.agent
 		t.grace = a.clock.AfterFunc(a.times.Idle, func() { t.box.post(moveEvent{overdue: true}) })
 	}
 	for _, b := range out.Landed {
 		c := t.links[b.Link]
-		for at := 0; at < len(b.Boxes); at += transfer.MaxBoxes {
-			c.link.send(&transfer.Landed{X: c.x, Boxes: b.Boxes[at:min(at+transfer.MaxBoxes, len(b.Boxes))]})
+		boxes := c.link.outward(b.Boxes)
+		for at := 0; at < len(boxes); at += transfer.MaxBoxes {
+			c.link.send(&transfer.Landed{X: c.x, Boxes: boxes[at:min(at+transfer.MaxBoxes, len(boxes))]})
 		}
 	}
 	for _, d := range out.Done {
@@ -298,9 +320,9 @@ func (t *Transfer) act(out transfer.MoveReady) {
 func (t *Transfer) open(i int) {
 	c := t.links[i]
 	m := &transfer.Open{Kind: transfer.ToRead, Ticket: string(t.ticket), Ranks: t.engine.desc.Held, Plan: c.link.result.Proven.Digest().String(),
-		From: t.req.from, To: t.req.to, Layers: [2]int{t.layers.From, t.layers.To}, More: t.more, SideData: t.side}
+		From: t.req.from, To: t.req.to, Layers: [2]int{t.layers.From, t.layers.To}, End: t.req.to, First: byPair(c.link, t.req.first), More: t.more, SideData: t.side}
 	if t.direction == transfer.Push {
-		m.Kind = transfer.ToWrite
+		m.Kind, m.Integrity = transfer.ToWrite, t.level
 	}
 	if !c.link.ask(func(x uint64) transfer.Message {
 		c.x, m.X = x, x
@@ -327,41 +349,56 @@ func (t *Transfer) abandon() {
 
 // granted takes an owner's Granted on the link's reading goroutine.
 func (t *Transfer) granted(l *link, o *opening, m *transfer.Granted) {
-	g := &grantedTables{grant: transport.GrantID(m.Grant), side: m.SideData, request: m.Request}
+	g := &grantedTables{grant: transport.GrantID(m.Grant), first: m.First, side: m.SideData, request: m.Request}
+	refuse := func(err error) {
+		t.box.post(moveEvent{ev: transfer.Abort{Err: blame.On(blame.Peer, fmt.Errorf("agent: what agent %q granted: %w", l.result.Peer.Agent, err))}})
+	}
+	var err error
+	if g.scope, err = l.scope(t.req.from, t.req.to, l.reach(&t.req), reach{m.First, m.End}, t.more); err != nil {
+		refuse(err)
+		return
+	}
+	ready, err := l.inward(m.Ready)
+	if err != nil {
+		refuse(err)
+		return
+	}
 	if l.provider.Capabilities().OneSided {
-		var err error
 		if g.tables, err = transfer.ParseTables(m.Tables); err == nil {
 			if g.generations, err = transfer.ParseGenerations(m.Generations); err == nil {
-				err = l.fits(g.tables, g.generations, t.req.to)
+				err = l.fits(g)
 			}
 		}
 		if err != nil {
-			t.box.post(moveEvent{ev: transfer.Abort{Err: blame.On(blame.Peer, fmt.Errorf("agent: what agent %q granted: %w", l.result.Peer.Agent, err))}})
+			refuse(err)
 			return
 		}
 	}
 	l.mu.Lock()
-	o.ttl = time.Duration(m.TTL) * time.Millisecond
+	o.ttl, o.granted = time.Duration(m.TTL)*time.Millisecond, g
 	l.mu.Unlock()
 	select {
 	case l.beat <- struct{}{}:
 	default:
 	}
-	t.box.post(moveEvent{ev: transfer.Permitted{Link: o.index, Boxes: m.Ready}, granted: g})
+	t.box.post(moveEvent{ev: transfer.Permitted{Link: o.index, Boxes: ready, Void: g.scope.void}, granted: g})
 }
 
 // fits checks the peer's tables against its pools: a block id is an offset
 // into somebody's memory.
-func (l *link) fits(tables [][]uint32, gens [][]uint64, to int64) error {
-	s := &l.result.Peer.Engine.Side
-	if len(tables) != len(s.Groups) || len(gens) != len(tables) {
-		return fmt.Errorf("%d tables and generations for %d groups, the model has %d", len(tables), len(gens), len(s.Groups))
+func (l *link) fits(granted *grantedTables) error {
+	s := &l.result.Pair.Source
+	if l.role == session.Source {
+		s = &l.result.Pair.Destination
 	}
-	size, interleave := int64(s.Shard.DCPSize), int64(s.Shard.Interleave)
+	tables, gens := granted.tables, granted.generations
+	if len(tables) != len(s.Groups) || len(gens) != len(tables) {
+		return fmt.Errorf("%d tables and generations for %d groups, the pair has %d", len(tables), len(gens), len(s.Groups))
+	}
 	for g, t := range tables {
-		n := int64(len(t)) * int64(s.Groups[g].Block)
-		if hold := n/interleave*interleave*size + n%interleave; hold < to {
-			return fmt.Errorf("group %d: %d blocks hold %d tokens, want %d", g, len(t), hold, to)
+		lo, hi := stamp.Entries(s, g, granted.scope.spans[g].From, granted.scope.spans[g].To)
+		if first := granted.first[g]; lo < hi && (lo < first || hi > first+int64(len(t))) {
+			return fmt.Errorf("group %d: %d blocks from entry %d hold no entries %d to %d", g, len(t), first, lo, hi-1)
 		}
 		if len(gens[g]) != len(t) {
 			return fmt.Errorf("group %d: %d generations for %d blocks", g, len(gens[g]), len(t))
@@ -375,19 +412,43 @@ func (l *link) fits(tables [][]uint32, gens [][]uint64, to int64) error {
 	return nil
 }
 
+// spans are what an operation on a box of ours moves, by group of the pair.
+func (l *link) spans(b Box) []stamp.Span {
+	side := l.ourSide()
+	out := make([]stamp.Span, len(side.Groups))
+	for g := range out {
+		out[g] = stamp.Span{From: b.From, To: b.From}
+		switch {
+		case side.OwnGroup(g) != b.Group:
+			if side.Model.Groups[g].State {
+				out[g] = stamp.Span{}
+			}
+		case side.Model.Groups[g].State:
+			out[g] = stamp.Span{From: 0, To: 1}
+		default:
+			out[g] = stamp.Span{From: b.From, To: b.To}
+		}
+	}
+	return out
+}
+
 func (t *Transfer) submit(s transfer.Submission) {
 	c := t.links[s.Link]
 	l := c.link
-	req := l.ours(t.req.name, t.req.tables, s.Box.From, s.Box.To)
+	req := l.ours(&t.req, s.Box.From, s.Box.To, l.spans(s.Box))
 	if all := t.engine.shape.Layers(); s.Box.Layers != all {
 		req.Layers = s.Box.Layers
 	}
 	op := transport.Operation{Peer: l.peer, Grant: c.granted.grant, Direction: transport.Read, Request: req, PeerGenerations: c.granted.generations, Deadline: t.engine.agent.wall(t.deadline)}
 	if t.direction == transfer.Push {
 		op.Direction = transport.Write
-		op.Request.Destination = c.granted.tables
-	} else {
-		op.Request.Source = c.granted.tables
+	}
+	if c.granted.tables != nil { // else the owner's provider keeps them to itself
+		if t.direction == transfer.Push {
+			op.Request.Destination, op.Request.DestinationFirst = c.granted.tables, c.granted.first
+		} else {
+			op.Request.Source, op.Request.SourceFirst = c.granted.tables, c.granted.first
+		}
 	}
 	id, err := t.engine.agent.pumps[l.provider.Name()].submit(op, func(done transport.Completion) {
 		t.box.post(moveEvent{ev: transfer.Completed{Op: s.Op, Err: failed(done.Err), Bytes: done.Bytes, Segments: done.Segments}})
@@ -425,7 +486,12 @@ func (t *Transfer) finish() {
 	if t.grace != nil {
 		t.grace()
 	}
-	t.result = Result{Request: t.req.name, Elapsed: t.last.Sub(t.begun), SideData: t.got, Ranks: slices.Clone(e.desc.Held), Valid: t.machine.Valid()}
+	if t.unverify != nil {
+		t.unverify()
+	}
+	t.hashes.shut()
+	t.result = Result{Request: t.req.name, Elapsed: t.last.Sub(t.begun), SideData: t.got, Ranks: slices.Clone(e.desc.Held), Valid: t.machine.Valid(),
+		Integrity: t.level, Absent: t.result.Absent, OutOfWindow: t.result.OutOfWindow}
 	t.result.Bytes, t.result.Segments = t.machine.Moved()
 	if t.direction == transfer.Pull {
 		t.result.ValidBlocks = e.validBlocks(t.req, t.result.Valid)
@@ -438,17 +504,17 @@ func (t *Transfer) finish() {
 	delete(e.moves, t)
 	e.mu.Unlock()
 	rest := t.box.close()
-	for _, w := range t.waiters {
-		w.ch <- t.err
-	}
 	for _, ev := range rest {
 		if ev.wait != nil {
-			if t.err == nil || t.machine.Has(ev.wait.box) {
-				ev.wait.ch <- nil
-			} else {
-				ev.wait.ch <- t.err
-			}
+			t.waiters = append(t.waiters, *ev.wait)
 		}
+	}
+	for _, w := range t.waiters {
+		err := absent(e, w.box, t.result.Absent)
+		if err == nil && !t.machine.Has(w.box) {
+			err = t.err
+		}
+		w.ch <- err
 	}
 	close(t.done)
 	e.agent.log.Info().Str("engine", e.owner.Engine).Str("request", t.req.name).Int64("bytes", t.result.Bytes).Int64("segments", t.result.Segments).

@@ -271,11 +271,12 @@ func (o *Offered) answer(e offerEvent, out transfer.OfferReady) {
 		return
 	}
 	granted.TTL, granted.SideData = o.ttl.Milliseconds(), o.side
-	granted.Ready = out.Ready
+	ready := out.Ready
 	var rest []Box
-	if len(granted.Ready) > transfer.MaxBoxes {
-		granted.Ready, rest = out.Ready[:transfer.MaxBoxes], out.Ready[transfer.MaxBoxes:]
+	if len(ready) > transfer.MaxBoxes {
+		ready, rest = ready[:transfer.MaxBoxes], ready[transfer.MaxBoxes:]
 	}
+	granted.Ready = s.link.outward(ready)
 	s.link.send(granted)
 	if len(rest) > 0 {
 		o.mark(transfer.Marked{Key: s.key, Boxes: rest})
@@ -292,8 +293,9 @@ func (o *Offered) mark(m transfer.Marked) {
 	if s == nil {
 		return
 	}
-	for at := 0; at < len(m.Boxes); at += transfer.MaxBoxes {
-		s.link.send(&transfer.Mark{X: s.x, Boxes: m.Boxes[at:min(at+transfer.MaxBoxes, len(m.Boxes))]})
+	boxes := s.link.outward(m.Boxes)
+	for at := 0; at < len(boxes); at += transfer.MaxBoxes {
+		s.link.send(&transfer.Mark{X: s.x, Boxes: boxes[at:min(at+transfer.MaxBoxes, len(boxes))]})
 	}
 }
 
@@ -310,6 +312,7 @@ func (o *Offered) stop(st transfer.Stop) {
 			s.link.send(&transfer.Ended{X: s.x, Failure: transfer.Failed(blame.On(blame.Local, st.Tell))})
 		}
 		s.link.quiet(s)
+		s.hashes.shut()
 		if st.Tell == nil {
 			s.link.send(&transfer.Closed{X: s.x})
 		}
@@ -347,17 +350,24 @@ func (e *Engine) grant(s *serving, req request, from, to int64, d transport.Dire
 		return nil, err
 	}
 	l := s.link
-	if len(l.edges) == 0 { // nothing can be moved: the provider has nothing to permit
-		return &transfer.Granted{X: s.x, Request: req.name, Tables: transfer.AppendTables(nil, req.tables), Generations: transfer.AppendGenerations(nil, gens)}, nil
+	r := l.ours(&req, from, to, s.scope.spans)
+	gens = byPair(l, gens)
+	tables, first := r.Source, r.SourceFirst
+	if d == transport.Write {
+		tables, first = r.Destination, r.DestinationFirst
 	}
-	g := transport.Grant{ID: s.grant, Peer: l.peer, Direction: d, Request: l.ours(req.name, req.tables, from, to), Deadline: e.agent.wall(limit), Generations: gens}
+	out := &transfer.Granted{X: s.x, Request: req.name, End: req.to, First: first}
+	if len(l.edges) == 0 { // nothing can be moved: the provider has nothing to permit
+		out.Tables, out.Generations = transfer.AppendTables(nil, tables), transfer.AppendGenerations(nil, gens)
+		return out, nil
+	}
+	g := transport.Grant{ID: s.grant, Peer: l.peer, Direction: d, Request: r, Deadline: e.agent.wall(limit), Generations: gens}
 	if err := l.provider.Grant(g); err != nil {
 		return nil, blame.On(blame.Provider, fmt.Errorf("%w: grant: %w", transfer.ErrProvider, err))
 	}
-	out := &transfer.Granted{X: s.x, Grant: transfer.Grant(s.grant), Request: req.name}
+	out.Grant = transfer.Grant(s.grant)
 	if l.provider.Capabilities().OneSided {
-		out.Tables = transfer.AppendTables(nil, req.tables)
-		out.Generations = transfer.AppendGenerations(nil, gens)
+		out.Tables, out.Generations = transfer.AppendTables(nil, tables), transfer.AppendGenerations(nil, gens)
 	}
 	return out, nil
 }

@@ -31,6 +31,9 @@ type Peer struct {
 	first  session.Result   // of the link that came first
 	broken bool
 	err    error
+
+	settled chan struct{} // closed: the probe is over; nil: none was begun
+	unfit   error         // what it found
 }
 
 func newPeer(e *Engine, role session.Role, dialled bool) *Peer {
@@ -181,6 +184,10 @@ func (e *Engine) Connect(ctx context.Context, d Dial) (*Peer, error) {
 		p.shut("not all ranks are there")
 		return nil, err
 	}
+	if err := p.settle(ctx); err != nil {
+		p.shut("the probe failed")
+		return nil, err
+	}
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -252,9 +259,13 @@ func (e *Engine) Peer(ctx context.Context, engine string) (*Peer, error) {
 		}
 		e.mu.Unlock()
 		for _, p := range found {
-			if _, err := p.open(); err == nil {
-				return p, nil
+			if _, err := p.open(); err != nil {
+				continue
 			}
+			if err := p.settle(ctx); err != nil {
+				return nil, err
+			}
+			return p, nil
 		}
 		select {
 		case <-more:

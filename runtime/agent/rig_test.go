@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/runtime/agent"
+	"github.com/kvferry/kvferry/runtime/measure"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/loop"
 	"github.com/kvferry/kvferry/transport/shm"
@@ -60,7 +62,7 @@ func parsePair(t testing.TB, source, destination string) *plan.Pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := f.Pair(nil)
+	p, _, err := f.Pair(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,18 +88,25 @@ func (h *heads) Remap(_ context.Context, p *plan.Pair) (agent.Answer, error) {
 	}
 	var out []plan.Assignment
 	for g, group := range p.Source.Model.Groups {
-		for d := range p.Destination.Ranks {
-			part := p.Destination.Shard.Part(group, d)
-			for _, head := range part.Heads {
-				for _, layer := range part.Layers {
-					var holders []int
-					for s := range p.Source.Ranks {
-						if from := p.Source.Shard.Part(group, s); slices.Contains(from.Layers, layer) && slices.Contains(from.Heads, head) {
-							holders = append(holders, s)
+		for _, class := range group.Classes() {
+			first := bits.TrailingZeros64(class.Components)
+			for d := range p.Destination.Ranks {
+				part := p.Destination.Part(g, d)
+				heads := part.Heads[first]
+				if class.Heads == 0 {
+					heads = []int{0}
+				}
+				for _, head := range heads {
+					for _, layer := range part.Layers {
+						var holders []int
+						for s := range p.Source.Ranks {
+							if from := p.Source.Part(g, s); slices.Contains(from.Layers, layer) && (class.Heads == 0 || slices.Contains(from.Heads[first], head)) {
+								holders = append(holders, s)
+							}
 						}
+						out = append(out, plan.Assignment{Group: g, Components: class.Components, Destination: d, Source: holders[d%len(holders)],
+							Layers: plan.Range{From: layer, To: layer + 1}, Heads: plan.Range{From: head, To: head + 1}})
 					}
-					out = append(out, plan.Assignment{Group: g, Components: 1<<len(group.Components) - 1, Destination: d, Source: holders[d%len(holders)],
-						Layers: plan.Range{From: layer, To: layer + 1}, Heads: plan.Range{From: head, To: head + 1}})
 				}
 			}
 		}
@@ -134,17 +143,34 @@ type option func(*agent.Config, *agent.EngineSpec)
 // node starts an agent that holds some ranks of a side (nil: all).
 func (r *rig) node(t testing.TB, name string, side *plan.Side, held []int, opts ...option) *node {
 	t.Helper()
+	return r.nodeWith(t, name, side, held, r.provider(t), opts...)
+}
+
+// provider opens a provider for a node.
+func (r *rig) provider(t testing.TB) transport.Provider {
+	t.Helper()
 	if r.open == nil {
-		return r.nodeWith(t, name, side, held, r.net.New(loop.Options{Workers: 1}), opts...)
+		return r.net.New(loop.Options{Workers: 1})
 	}
 	p, err := r.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.nodeWith(t, name, side, held, p, opts...)
+	return p
 }
 
 func (r *rig) nodeWith(t testing.TB, name string, side *plan.Side, held []int, provider transport.Provider, opts ...option) *node {
+	t.Helper()
+	n, err := r.register(t, name, side, held, provider, nil, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// register is nodeWith with the engine's own kernel, where it has one, and the
+// error of registering it.
+func (r *rig) register(t testing.TB, name string, side *plan.Side, held []int, provider transport.Provider, kernel func(*node) measure.Kernel, opts ...option) (*node, error) {
 	t.Helper()
 	n := &node{side: side, held: held, pools: map[int]*host.Pool{}, blocks: host.NewBlocks(side.Groups[0].Blocks, 3), policy: &heads{}, t: t}
 	if held == nil {
@@ -160,8 +186,8 @@ func (r *rig) nodeWith(t testing.TB, name string, side *plan.Side, held []int, p
 		h := host.Spec{Engine: side.Engine, Rank: rank}
 		for g, l := range side.Ranks[rank] {
 			group := host.Group{Blocks: side.Groups[g].Blocks}
-			for _, region := range l.Regions {
-				group.Regions = append(group.Regions, host.Region{Name: region.Name, Bytes: region.Bytes})
+			for i := 0; l != nil && i < len(l.Regions); i++ {
+				group.Regions = append(group.Regions, host.Region{Name: l.Regions[i].Name, Bytes: l.Regions[i].Bytes})
 			}
 			h.Groups = append(h.Groups, group)
 		}
@@ -174,6 +200,9 @@ func (r *rig) nodeWith(t testing.TB, name string, side *plan.Side, held []int, p
 	}
 	for _, o := range opts {
 		o(&cfg, &spec)
+	}
+	if kernel != nil {
+		spec.Kernel, spec.Scratch = kernel(n), scratch(side, 24)
 	}
 	a, err := agent.New(cfg)
 	if err != nil {
@@ -193,10 +222,8 @@ func (r *rig) nodeWith(t testing.TB, name string, side *plan.Side, held []int, p
 			}
 		}
 	})
-	if n.engine, err = a.Register(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	n.engine, err = a.Register(t.Context(), spec)
+	return n, err
 }
 
 // pair starts a prefill and a decode node.
@@ -236,16 +263,16 @@ func value(salt uint32, component, layer, head int, token int64, dim int) uint32
 	return salt<<24 | (((uint32(token)*4+uint32(layer))*4+uint32(head))*2+uint32(component))*8 + uint32(dim)
 }
 
-// each visits every element that a rank holds of tokens [from, to).
+// each visits every element that a rank holds of tokens [from, to) of group 0.
 func (n *node) each(rank int, table []uint32, layers plan.Range, from, to int64, f func(bytes []byte, component, layer, head int, token int64, dim int)) {
-	l, part := n.side.Ranks[rank][0], n.side.Shard.Part(n.side.Model.Groups[0], rank)
+	l, part := n.side.Ranks[rank][0], n.side.Part(0, rank)
 	block := int64(n.side.Groups[0].Block)
 	for ci, c := range l.Extent.Components {
 		for li, layer := range part.Layers {
 			if layer < layers.From || layer >= layers.To {
 				continue
 			}
-			for hi, head := range part.Heads {
+			for hi, head := range part.Heads[ci] {
 				for tok := from; tok < to; tok++ {
 					for d := range c.Dim {
 						region, bit := l.Bit(ci, li, int64(table[tok/block]), tok%block, int64(hi), int64(d))

@@ -35,10 +35,8 @@ func Compare(local, peer *Hello) error {
 	if s, d := source.Engine.Side.Engine, destination.Engine.Side.Engine; s == d {
 		add("engine.id", s, d+" (one engine cannot be both sides)")
 	}
-	out = append(out, geometry.Compare(source.Engine.Side.Model, destination.Engine.Side.Model)...)
-	if s, d := len(source.Engine.Side.Groups), len(destination.Engine.Side.Groups); s != d {
-		add("pools", s, d)
-	}
+	_, differences := geometry.Compare(source.Engine.Side.Model, destination.Engine.Side.Model)
+	out = append(out, differences...)
 	if (source.Policy.Required || destination.Policy.Required) && source.Policy.Digest != destination.Policy.Digest {
 		add("policy.digest", orNone(source.Policy), orNone(destination.Policy))
 	}
@@ -63,10 +61,14 @@ func PolicyDifference(source, destination Policy) (geometry.Difference, bool) {
 	return geometry.Difference{Field: "policy.digest", Source: orNone(source), Destination: orNone(destination)}, true
 }
 
-// Pair is the pair of two hellos.
-func Pair(a, b *Hello) *plan.Pair {
-	if a.Role == Source {
-		return &plan.Pair{Source: a.Engine.Side, Destination: b.Engine.Side}
+// Pair is the pair of two hellos: of the groups that both engines have.
+//
+// Errors: those of plan.Join.
+func Pair(a, b *Hello) (*plan.Pair, error) {
+	source, destination := a, b
+	if a.Role != Source {
+		source, destination = b, a
 	}
-	return &plan.Pair{Source: b.Engine.Side, Destination: a.Engine.Side}
+	p, _, err := plan.Join(source.Engine.Side, destination.Engine.Side)
+	return p, err
 }

@@ -30,6 +30,7 @@ type Engine struct {
 	Incarnation string
 	Held        []int // ascending
 	State       LayoutState
+	Probes      bool // its kernel can take part in a probe transfer
 }
 
 // MaxIncarnation bounds an incarnation's name.
@@ -38,7 +39,7 @@ const MaxIncarnation = 64
 // Digest covers everything but Held: agents of one engine must agree on it.
 func (e *Engine) Digest() geometry.Digest {
 	h := sha256.New()
-	fmt.Fprintf(h, "engine %q incarnation %q state %q\n", e.Side.Engine, e.Incarnation, e.State)
+	fmt.Fprintf(h, "engine %q incarnation %q state %q probes %t\n", e.Side.Engine, e.Incarnation, e.State, e.Probes)
 	p := plan.Pair{Source: e.Side, Destination: plan.Side{}}
 	d := p.Digest()
 	h.Write(d[:])
@@ -75,19 +76,27 @@ func (e *Engine) Validate(name string) []error {
 // numbers are frozen. Layouts that ranks share are sent once.
 type (
 	wireComponent struct {
-		Name  string `json:"name"`
-		Heads int    `json:"heads"`
-		Dim   int    `json:"dim"`
-		DType uint8  `json:"dtype"`
+		Name   string `json:"name"`
+		Heads  int    `json:"heads"`
+		Dim    int    `json:"dim"`
+		DType  uint8  `json:"dtype"`
+		Unit   int    `json:"unit,omitempty"`
+		Entry  int    `json:"tokens_per_entry,omitempty"`
+		Scales string `json:"scales,omitempty"`
 	}
 	wireGroup struct {
 		Name       string          `json:"name"`
 		Layers     []int           `json:"layers"`
 		Components []wireComponent `json:"components"`
+		State      bool            `json:"state,omitempty"`
+		Window     int             `json:"window,omitempty"`
+		Optional   bool            `json:"optional,omitempty"`
+		Shared     [][2]int        `json:"shared,omitempty"` // layer, owner
 	}
 	wireModel struct {
 		Name     string            `json:"name"`
 		Layers   int               `json:"layers"`
+		Left     int               `json:"left,omitempty"`
 		Identity map[string]string `json:"identity,omitempty"`
 		Groups   []wireGroup       `json:"groups"`
 	}
@@ -98,10 +107,13 @@ type (
 		Interleave int      `json:"interleave"`
 		Heads      [][]int  `json:"heads,omitempty"`
 		Order      [3]uint8 `json:"order"`
+		Places     [][3]int `json:"places,omitempty"` // by rank: pp, tp, dcp
 	}
 	wirePool struct {
-		Block  int `json:"block"`
-		Blocks int `json:"blocks"`
+		Block  int        `json:"block"`
+		Blocks int        `json:"blocks"`
+		Ring   int        `json:"ring,omitempty"`
+		Shard  *wireShard `json:"shard,omitempty"`
 	}
 	wireRegion struct {
 		Name  string `json:"name"`
@@ -111,7 +123,8 @@ type (
 		Layers     []int           `json:"layers"`
 		Blocks     int             `json:"blocks"`
 		Tokens     int             `json:"tokens"`
-		Heads      int             `json:"heads"`
+		Heads      []int           `json:"heads"` // by component
+		State      bool            `json:"state,omitempty"`
 		Components []wireComponent `json:"components"`
 		Regions    []wireRegion    `json:"regions"`
 		Maps       [][][4]int64    `json:"maps"`   // axis, mod, div, stride in bits
@@ -127,13 +140,14 @@ type (
 		Ranks       [][]int      `json:"ranks"` // [rank][group]: index into layouts, -1 none
 		Held        []int        `json:"held"`
 		State       LayoutState  `json:"layout_state"`
+		Probes      bool         `json:"probes,omitempty"`
 	}
 )
 
 func componentsOut(cs []geometry.Component) []wireComponent {
 	out := make([]wireComponent, len(cs))
 	for i, c := range cs {
-		out[i] = wireComponent{c.Name, c.Heads, c.Dim, uint8(c.DType)}
+		out[i] = wireComponent{c.Name, c.Heads, c.Dim, uint8(c.DType), c.Unit, c.Entry, c.Scales}
 	}
 	return out
 }
@@ -141,13 +155,13 @@ func componentsOut(cs []geometry.Component) []wireComponent {
 func componentsIn(cs []wireComponent) []geometry.Component {
 	out := make([]geometry.Component, len(cs))
 	for i, c := range cs {
-		out[i] = geometry.Component{Name: c.Name, Heads: c.Heads, Dim: c.Dim, DType: geometry.DType(c.DType)}
+		out[i] = geometry.Component{Name: c.Name, Heads: c.Heads, Dim: c.Dim, DType: geometry.DType(c.DType), Unit: c.Unit, Entry: c.Entry, Scales: c.Scales}
 	}
 	return out
 }
 
 func layoutOut(l *layout.Layout) wireLayout {
-	w := wireLayout{Layers: l.Extent.Layers, Blocks: l.Extent.Blocks, Tokens: l.Extent.Tokens, Heads: l.Extent.Heads, Components: componentsOut(l.Extent.Components)}
+	w := wireLayout{Layers: l.Extent.Layers, Blocks: l.Extent.Blocks, Tokens: l.Extent.Tokens, Heads: l.Extent.Heads, State: l.Extent.State, Components: componentsOut(l.Extent.Components)}
 	for _, r := range l.Regions {
 		w.Regions = append(w.Regions, wireRegion{r.Name, r.Bytes})
 	}
@@ -169,7 +183,7 @@ func layoutOut(l *layout.Layout) wireLayout {
 }
 
 func (w wireLayout) in() *layout.Layout {
-	l := &layout.Layout{Extent: layout.Extent{Layers: w.Layers, Blocks: w.Blocks, Tokens: w.Tokens, Heads: w.Heads, Components: componentsIn(w.Components)}}
+	l := &layout.Layout{Extent: layout.Extent{Layers: w.Layers, Blocks: w.Blocks, Tokens: w.Tokens, Heads: w.Heads, State: w.State, Components: componentsIn(w.Components)}}
 	for _, r := range w.Regions {
 		l.Regions = append(l.Regions, layout.Region{Name: r.Name, Bytes: r.Bytes})
 	}
@@ -194,20 +208,63 @@ func (w wireLayout) in() *layout.Layout {
 	return l
 }
 
+func groupOut(g geometry.Group) wireGroup {
+	w := wireGroup{Name: g.Name, Layers: g.Layers, Components: componentsOut(g.Components), State: g.State, Window: g.Window, Optional: g.Optional}
+	for _, s := range g.Shared {
+		w.Shared = append(w.Shared, [2]int{s.Layer, s.Owner})
+	}
+	return w
+}
+
+func (w wireGroup) in() geometry.Group {
+	g := geometry.Group{Name: w.Name, Layers: w.Layers, Components: componentsIn(w.Components), State: w.State, Window: w.Window, Optional: w.Optional}
+	for _, s := range w.Shared {
+		g.Shared = append(g.Shared, geometry.Share{Layer: s[0], Owner: s[1]})
+	}
+	return g
+}
+
+func shardOut(s *shard.Spec) wireShard {
+	w := wireShard{TP: s.TP, Stages: s.Stages, DCP: s.DCPSize, Interleave: s.Interleave, Heads: s.Heads}
+	for i, g := range s.Order {
+		w.Order[i] = uint8(g)
+	}
+	for _, p := range s.Places {
+		w.Places = append(w.Places, [3]int{p.PP, p.TP, p.DCP})
+	}
+	return w
+}
+
+func (w *wireShard) in() shard.Spec {
+	s := shard.Spec{TP: w.TP, Stages: w.Stages, DCPSize: w.DCP, Interleave: w.Interleave, Heads: w.Heads}
+	if len(s.Heads) == 0 {
+		s.Heads = nil
+	}
+	for i, g := range w.Order {
+		s.Order[i] = shard.Grid(g)
+	}
+	for _, p := range w.Places {
+		s.Places = append(s.Places, shard.Place{PP: p[0], TP: p[1], DCP: p[2]})
+	}
+	return s
+}
+
 // MarshalJSON writes the wire form.
 func (e Engine) MarshalJSON() ([]byte, error) {
 	m := e.Side.Model
-	w := wireEngine{ID: e.Side.Engine, Incarnation: e.Incarnation, Held: e.Held, State: e.State,
-		Model: wireModel{Name: m.Name, Layers: m.Layers, Identity: m.Identity},
-		Shard: wireShard{TP: e.Side.Shard.TP, Stages: e.Side.Shard.Stages, DCP: e.Side.Shard.DCPSize, Interleave: e.Side.Shard.Interleave, Heads: e.Side.Shard.Heads}}
-	for i, g := range e.Side.Shard.Order {
-		w.Shard.Order[i] = uint8(g)
-	}
+	w := wireEngine{ID: e.Side.Engine, Incarnation: e.Incarnation, Held: e.Held, State: e.State, Probes: e.Probes,
+		Model: wireModel{Name: m.Name, Layers: m.Layers, Left: m.Left, Identity: m.Identity},
+		Shard: shardOut(&e.Side.Shard)}
 	for _, g := range m.Groups {
-		w.Model.Groups = append(w.Model.Groups, wireGroup{g.Name, g.Layers, componentsOut(g.Components)})
+		w.Model.Groups = append(w.Model.Groups, groupOut(g))
 	}
 	for _, p := range e.Side.Groups {
-		w.Pools = append(w.Pools, wirePool{p.Block, p.Blocks})
+		out := wirePool{Block: p.Block, Blocks: p.Blocks, Ring: p.Ring}
+		if p.Shard != nil {
+			own := shardOut(p.Shard)
+			out.Shard = &own
+		}
+		w.Pools = append(w.Pools, out)
 	}
 	byText := map[string]int{}
 	byPointer := map[*layout.Layout]int{}
@@ -242,22 +299,20 @@ func (e *Engine) UnmarshalJSON(b []byte) error {
 	if err := strict(b, &w); err != nil {
 		return err
 	}
-	s := plan.Side{Engine: w.ID, Model: geometry.Model{Name: w.Model.Name, Layers: w.Model.Layers}}
+	s := plan.Side{Engine: w.ID, Model: geometry.Model{Name: w.Model.Name, Layers: w.Model.Layers, Left: w.Model.Left}, Shard: w.Shard.in()}
 	if len(w.Model.Identity) > 0 {
 		s.Model.Identity = w.Model.Identity
 	}
 	for _, g := range w.Model.Groups {
-		s.Model.Groups = append(s.Model.Groups, geometry.Group{Name: g.Name, Layers: g.Layers, Components: componentsIn(g.Components)})
-	}
-	s.Shard = shard.Spec{TP: w.Shard.TP, Stages: w.Shard.Stages, DCPSize: w.Shard.DCP, Interleave: w.Shard.Interleave, Heads: w.Shard.Heads}
-	if len(s.Shard.Heads) == 0 {
-		s.Shard.Heads = nil
-	}
-	for i, g := range w.Shard.Order {
-		s.Shard.Order[i] = shard.Grid(g)
+		s.Model.Groups = append(s.Model.Groups, g.in())
 	}
 	for _, p := range w.Pools {
-		s.Groups = append(s.Groups, plan.Pool{Block: p.Block, Blocks: p.Blocks})
+		pool := plan.Pool{Block: p.Block, Blocks: p.Blocks, Ring: p.Ring}
+		if p.Shard != nil {
+			own := p.Shard.in()
+			pool.Shard = &own
+		}
+		s.Groups = append(s.Groups, pool)
 	}
 	layouts := make([]*layout.Layout, len(w.Layouts))
 	for i, l := range w.Layouts {
@@ -278,7 +333,7 @@ func (e *Engine) UnmarshalJSON(b []byte) error {
 		}
 		s.Ranks = append(s.Ranks, out)
 	}
-	*e = Engine{Side: s, Incarnation: w.Incarnation, Held: w.Held, State: w.State}
+	*e = Engine{Side: s, Incarnation: w.Incarnation, Held: w.Held, State: w.State, Probes: w.Probes}
 	return nil
 }
 

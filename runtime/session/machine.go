@@ -235,8 +235,8 @@ func (m *Machine) hello(peer *Hello) Ready {
 	if m.dials && m.local.Want != "" && peer.Engine.Side.Engine != m.local.Want {
 		return m.fail(blame.On(blame.Operator, With(CodeEngine, fmt.Errorf("handshake: the agent answered for engine %q, want %q", peer.Engine.Side.Engine, m.local.Want))))
 	}
-	pair := Pair(m.local, peer)
-	if err := pair.Validate(); err != nil {
+	pair, err := Pair(m.local, peer)
+	if err != nil {
 		return m.fail(&Invalid{err})
 	}
 	m.peer, m.pair = peer, pair

@@ -44,7 +44,7 @@ func testPair(t testing.TB) *plan.Pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := f.Pair(nil)
+	p, _, err := f.Pair(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,46 +49,55 @@ func (b Box) String() string {
 	return fmt.Sprintf("group %d layers %d-%d tokens %d-%d", b.Group, b.Layers.From, b.Layers.To-1, b.From, b.To-1)
 }
 
-// Shape is what boxes are measured against: the group of each layer of the
-// model.
+// Shape is what boxes are measured against: the layers of each group. A layer
+// may belong to several groups.
 type Shape struct {
-	groups []int // by layer; -1: a layer of no group
-	count  int
+	rows   []row // by group, then ascending by layer
+	first  []int // by group: the index of its first row; then their number
+	layers int
 }
+
+type row struct{ group, layer int }
 
 // NewShape returns the shape of a model.
 // Preconditions: m is valid.
 func NewShape(m geometry.Model) Shape {
-	s := Shape{groups: make([]int, m.Layers), count: len(m.Groups)}
-	for l := range s.groups {
-		s.groups[l] = -1
-	}
+	s := Shape{layers: m.Layers}
 	for g, group := range m.Groups {
+		s.first = append(s.first, len(s.rows))
 		for _, l := range group.Layers {
-			s.groups[l] = g
+			s.rows = append(s.rows, row{g, l})
 		}
 	}
+	s.first = append(s.first, len(s.rows))
 	return s
 }
 
+// groups is the number of groups.
+func (s Shape) groups() int { return len(s.first) - 1 }
+
+// within returns the rows [from, to) of a box.
+func (s Shape) within(b Box) (from, to int) {
+	from, to = s.first[b.Group], s.first[b.Group+1]
+	for from < to && s.rows[from].layer < b.Layers.From {
+		from++
+	}
+	for to > from && s.rows[to-1].layer >= b.Layers.To {
+		to--
+	}
+	return from, to
+}
+
 // Layers is the range of all layers.
-func (s Shape) Layers() plan.Range { return plan.Range{From: 0, To: len(s.groups)} }
+func (s Shape) Layers() plan.Range { return plan.Range{From: 0, To: s.layers} }
 
 // Boxes returns the layers and tokens of every group as boxes.
 func (s Shape) Boxes(layers plan.Range, from, to int64) []Box {
 	var out []Box
-	for g := range s.count {
-		lo, hi := -1, -1
-		for l := layers.From; l < layers.To; l++ {
-			if s.groups[l] == g {
-				if lo < 0 {
-					lo = l
-				}
-				hi = l + 1
-			}
-		}
-		if lo >= 0 {
-			out = append(out, Box{g, plan.Range{From: lo, To: hi}, from, to})
+	for g := range s.groups() {
+		lo, hi := s.within(Box{Group: g, Layers: layers})
+		if lo < hi {
+			out = append(out, Box{g, plan.Range{From: s.rows[lo].layer, To: s.rows[hi-1].layer + 1}, from, to})
 		}
 	}
 	return out
@@ -107,8 +116,8 @@ func (e *RangeError) Error() string {
 // Check returns a *RangeError where a box lies outside the shape or outside
 // tokens [from, to).
 func (s Shape) Check(b Box, from, to int64) error {
-	if b.Group < 0 || b.Group >= s.count {
-		return &RangeError{"group", fmt.Sprint(b.Group), fmt.Sprintf("the model's %d groups", s.count)}
+	if b.Group < 0 || b.Group >= s.groups() {
+		return &RangeError{"group", fmt.Sprint(b.Group), fmt.Sprintf("the model's %d groups", s.groups())}
 	}
 	if err := s.CheckLayers(b.Layers); err != nil {
 		return err
@@ -118,8 +127,8 @@ func (s Shape) Check(b Box, from, to int64) error {
 
 // CheckLayers returns a *RangeError where r is no range of the model's layers.
 func (s Shape) CheckLayers(r plan.Range) error {
-	if r.From < 0 || r.From >= r.To || r.To > len(s.groups) {
-		return &RangeError{"layers", fmt.Sprintf("[%d, %d)", r.From, r.To), fmt.Sprintf("[0, %d)", len(s.groups))}
+	if r.From < 0 || r.From >= r.To || r.To > s.layers {
+		return &RangeError{"layers", fmt.Sprintf("[%d, %d)", r.From, r.To), fmt.Sprintf("[0, %d)", s.layers)}
 	}
 	return nil
 }
@@ -133,8 +142,8 @@ func checkTokens(f, t, from, to int64) error {
 
 type span struct{ from, to int64 }
 
-// cover is which tokens of which layers are there: by layer, ascending and
-// disjoint, not touching. There are several for each transfer in flight, so an
+// cover is which tokens of which layers are there: by row of the shape,
+// ascending and disjoint, not touching. There are several for each transfer in flight, so an
 // empty one has no lists, and layers that hold the same share one: a list is
 // never changed, only replaced.
 type cover struct {
@@ -144,7 +153,7 @@ type cover struct {
 
 func newCover(s Shape) *cover { return &cover{shape: s} }
 
-// at returns the list of a layer.
+// at returns the list of a row.
 func (c *cover) at(l int) []span {
 	if c.spans == nil {
 		return nil
@@ -157,7 +166,7 @@ func (c *cover) set(l int, list []span) {
 		if len(list) == 0 {
 			return
 		}
-		c.spans = make([][]span, len(c.shape.groups))
+		c.spans = make([][]span, len(c.shape.rows))
 	}
 	c.spans[l] = list
 }
@@ -172,10 +181,7 @@ func (c *cover) add(b Box) bool {
 	grew := false
 	var old, new []span // of the layer before: the next one often shares its list
 	first := true
-	for l := b.Layers.From; l < b.Layers.To; l++ {
-		if c.shape.groups[l] != b.Group {
-			continue
-		}
+	for l, to := c.shape.within(b); l < to; l++ {
 		if list := c.at(l); first || !sameList(list, old) {
 			old, new = list, insert(list, span{b.From, b.To})
 			first = false
@@ -220,8 +226,8 @@ func (c *cover) most() int {
 }
 
 func (c *cover) contains(b Box) bool {
-	for l := b.Layers.From; l < b.Layers.To; l++ {
-		if c.shape.groups[l] == b.Group && !c.holds(l, span{b.From, b.To}) {
+	for l, to := c.shape.within(b); l < to; l++ {
+		if !c.holds(l, span{b.From, b.To}) {
 			return false
 		}
 	}
@@ -238,10 +244,7 @@ func (c *cover) holds(l int, s span) bool {
 }
 
 func (c *cover) overlaps(b Box) bool {
-	for l := b.Layers.From; l < b.Layers.To; l++ {
-		if c.shape.groups[l] != b.Group {
-			continue
-		}
+	for l, to := c.shape.within(b); l < to; l++ {
 		for _, have := range c.at(l) {
 			if have.from < b.To && b.From < have.to {
 				return true
@@ -313,43 +316,25 @@ func (c *cover) minus(o *cover) *cover {
 	return out
 }
 
-// boxes returns the cover as boxes, group by group: neighbouring layers with
-// equal tokens share one.
+// boxes returns the cover as boxes, group by group: neighbouring layers of a
+// group with equal tokens share one.
 func (c *cover) boxes() []Box {
 	var out []Box
-	for g := range c.shape.count {
-		out = append(out, c.merge(func(l int) bool { return c.shape.groups[l] == g }, g)...)
+	if c.spans == nil {
+		return nil
 	}
-	return out
-}
-
-// strips returns the cover as layer and token ranges over all groups, for
-// operations, which take layers of the model; Group is meaningless.
-func (c *cover) strips() []Box {
-	return c.merge(func(l int) bool { return c.shape.groups[l] >= 0 }, 0)
-}
-
-func (c *cover) merge(in func(layer int) bool, group int) []Box {
-	var out []Box
-	last, lo := -1, -1 // layers [lo, last] share last's spans
-	flush := func() {
-		if lo >= 0 {
-			for _, s := range c.spans[last] {
-				out = append(out, Box{group, plan.Range{From: lo, To: last + 1}, s.from, s.to})
+	for g := range c.shape.groups() {
+		for i, end := c.shape.first[g], c.shape.first[g+1]; i < end; {
+			j := i + 1
+			for j < end && slices.Equal(c.spans[i], c.spans[j]) {
+				j++
 			}
+			for _, s := range c.spans[i] {
+				out = append(out, Box{g, plan.Range{From: c.shape.rows[i].layer, To: c.shape.rows[j-1].layer + 1}, s.from, s.to})
+			}
+			i = j
 		}
 	}
-	for l := range c.spans {
-		if !in(l) {
-			continue
-		}
-		if lo < 0 || !slices.Equal(c.spans[l], c.spans[last]) {
-			flush()
-			lo = l
-		}
-		last = l
-	}
-	flush()
 	return out
 }
 
@@ -363,39 +348,44 @@ func EntryTokens(entry int, block, size, interleave int64) (from, to int64) {
 	return e * block / interleave * interleave * size, ((e+1)*block + interleave - 1) / interleave * interleave * size
 }
 
-// ValidBlocks returns the places in a group's block table all of whose tokens
-// within [from, to) are valid in every layer of the group, for a pool of
-// block tokens a block dealt over size ranks with the given interleave.
-// Places without a token of the range are left out.
-func ValidBlocks(s Shape, valid []Box, group int, entries int, block, size, interleave int64, from, to int64) []int {
+// all is the tokens that are valid in every layer of a group.
+func all(s Shape, valid []Box, group int) []span {
 	c := newCover(s)
 	for _, b := range valid {
 		c.add(b)
 	}
-	var all []span
-	first := true
-	for l, g := range s.groups {
-		if g != group {
-			continue
-		}
-		if first {
-			all, first = c.at(l), false
+	var out []span
+	for l := s.first[group]; l < s.first[group+1]; l++ {
+		if l == s.first[group] {
+			out = c.at(l)
 		} else {
-			all = meet(all, c.at(l))
+			out = meet(out, c.at(l))
 		}
 	}
+	return out
+}
+
+func within(spans []span, from, to int64) bool {
+	return slices.ContainsFunc(spans, func(have span) bool { return have.from <= from && to <= have.to })
+}
+
+// Holds reports whether tokens [from, to) are valid in every layer of a group.
+func Holds(s Shape, valid []Box, group int, from, to int64) bool {
+	return within(all(s, valid, group), from, to)
+}
+
+// ValidBlocks returns the entries of a group's block table, among those from
+// first on, all of whose tokens within [from, to) are valid in every layer of
+// the group, for a pool of block tokens a block dealt over size ranks with the
+// given interleave. Entries without a token of the range are left out.
+func ValidBlocks(s Shape, valid []Box, group int, first, entries int, block, size, interleave int64, from, to int64) []int {
+	have := all(s, valid, group)
 	var out []int
-	for e := range entries {
+	for e := first; e < first+entries; e++ {
 		lo, hi := EntryTokens(e, block, size, interleave)
 		lo, hi = max(lo, from), min(hi, to)
-		if lo >= hi {
-			continue
-		}
-		for _, have := range all {
-			if have.from <= lo && hi <= have.to {
-				out = append(out, e)
-				break
-			}
+		if lo < hi && within(have, lo, hi) {
+			out = append(out, e)
 		}
 	}
 	return out
@@ -404,20 +394,4 @@ func ValidBlocks(s Shape, valid []Box, group int, entries int, block, size, inte
 // clone returns a copy, which costs one slice: lists are shared.
 func (c *cover) clone() *cover {
 	return &cover{c.shape, slices.Clone(c.spans)}
-}
-
-func (c *cover) unite(o *cover) *cover {
-	out := c.clone()
-	for l, list := range o.spans {
-		if l > 0 && sameList(list, o.at(l-1)) && sameList(c.at(l), c.at(l-1)) && len(list) > 0 {
-			out.set(l, out.at(l-1))
-			continue
-		}
-		mine := out.at(l)
-		for _, s := range list {
-			mine = insert(mine, s)
-		}
-		out.set(l, mine)
-	}
-	return out
 }

@@ -21,6 +21,9 @@ const (
 	MaxReaders     = 1 << 10
 	MaxUses        = 1 << 16 // reads of one offer, all consumers and ranks together
 	MaxTicketBytes = 512
+	KeyBytes       = 32      // of a digest's key
+	MaxQueries     = 1 << 12 // of one question about digests
+	MaxSums        = 1 << 16 // of one answer
 )
 
 // Reason says why an offer's blocks are free.

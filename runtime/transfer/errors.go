@@ -32,6 +32,8 @@ var (
 	ErrStale    = errors.New("transfer: a block was given back while it was used")
 	ErrProvider = errors.New("transfer: the provider failed")
 	ErrLimit    = errors.New("transfer: over a limit")
+	ErrAbsent   = errors.New("transfer: the source has no such group")
+	ErrCorrupt  = errors.New("transfer: what arrived is not what was sent")
 	ErrInternal = errors.New("transfer: failed at the peer")
 )
 
@@ -43,13 +45,13 @@ type coding struct {
 	err  error
 }
 
-func codings() [20]coding {
+func codings() [22]coding {
 	return [...]coding{
 		{"malformed", ErrMalformed}, {"forged", ErrForged}, {"expired", ErrExpired}, {"engine", ErrEngine},
 		{"incarnation", ErrIncarnation}, {"audience", ErrAudience}, {"kind", ErrKind}, {"used", ErrUsed}, {"unknown", ErrUnknown},
 		{"canceled", ErrCanceled}, {"timeout", ErrTimeout}, {"gone", ErrGone}, {"ended", ErrEnded}, {"shut", ErrShut},
 		{"plan", ErrPlan}, {"range", ErrRange}, {"stale", ErrStale}, {"provider", ErrProvider}, {"limit", ErrLimit},
-		{"internal", ErrInternal},
+		{"absent", ErrAbsent}, {"corrupt", ErrCorrupt}, {"internal", ErrInternal},
 	}
 }
 
@@ -114,3 +116,47 @@ func (e *Remote) Unwrap() error { return e.Err }
 
 // Blame is the peer's verdict, seen from here.
 func (e *Remote) Blame() blame.Party { return e.By }
+
+// StateError is a transfer that would leave the destination with a state of
+// another token than it asks for: a state is valid at one token count only.
+type StateError struct {
+	Group               string
+	Source, Destination int64 // token counts
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("transfer: the source's state of group %q is that of %d tokens, the transfer ends at %d: a state is valid at one token count only", e.Group, e.Source, e.Destination)
+}
+
+// Is makes it an ErrRange.
+func (e *StateError) Is(target error) bool { return target == ErrRange }
+
+// Blame is the peer, which asked for it.
+func (e *StateError) Blame() blame.Party { return blame.Peer }
+
+// Corrupt is bytes that are not those of the source, found by their digests:
+// the first head that differs, and the entries from the first to the last that
+// do.
+type Corrupt struct {
+	SourceRank, DestinationRank int
+	Group, Component            string
+	Layer, Head                 int   // Head is -1 for a component without heads
+	From, To                    int64 // tokens (states: 0 to 1)
+}
+
+func (e *Corrupt) Error() string {
+	where := fmt.Sprintf("component %s layer %d", e.Component, e.Layer)
+	if e.Group != "" {
+		where = fmt.Sprintf("group %q ", e.Group) + where
+	}
+	if e.Head >= 0 {
+		where += fmt.Sprintf(" head %d", e.Head)
+	}
+	return fmt.Sprintf("transfer: what arrived is not what was sent: %s tokens %d to %d, from source rank %d to destination rank %d", where, e.From, e.To-1, e.SourceRank, e.DestinationRank)
+}
+
+// Is makes it an ErrCorrupt.
+func (e *Corrupt) Is(target error) bool { return target == ErrCorrupt }
+
+// Blame is the provider: the plan was proved and the layouts were agreed on.
+func (e *Corrupt) Blame() blame.Party { return blame.Provider }

@@ -33,6 +33,7 @@ type Expect struct {
 	total    int
 	ranks    map[int]*cover // by producer rank: what landed, or needed no move
 	used     map[int]*cover // by producer rank: what was opened
+	void     *cover         // of what was opened, what does not move
 	writers  map[Key]*writer
 	side     []byte
 	over     bool  // no more writers
@@ -45,12 +46,13 @@ type writer struct {
 	open     OpenWrite
 	finished bool
 	stopping bool
+	checking bool // its bytes are being compared with the source's
 }
 
 // NewExpect opens an expectation.
 func NewExpect(spec ExpectSpec, now time.Time) *Expect {
 	return &Expect{spec: spec, lease: earlier(now.Add(spec.Lease), spec.Limit),
-		ranks: map[int]*cover{}, used: map[int]*cover{}, writers: map[Key]*writer{}}
+		ranks: map[int]*cover{}, used: map[int]*cover{}, void: newCover(spec.Shape), writers: map[Key]*writer{}}
 }
 
 // ExpectEvent is what happened to an expectation: one of the types below,
@@ -66,6 +68,9 @@ type (
 		Total    int    // ranks of the producer's engine
 		From, To int64
 		Layers   plan.Range
+		// Void is what of the range does not move, as in Permitted.
+		Void     []Box
+		Verify   bool // what it writes is compared with the source before it counts
 		SideData []byte
 	}
 	// Arrived is a writer's Landed.
@@ -75,6 +80,11 @@ type (
 	}
 	// WriteDone is the writer's Done.
 	WriteDone struct {
+		Key Key
+		Err error
+	}
+	// Checked answers ExpectReady.Verify, whatever became of it.
+	Checked struct {
 		Key Key
 		Err error
 	}
@@ -88,6 +98,7 @@ type (
 func (OpenWrite) expectEvent()  {}
 func (Arrived) expectEvent()    {}
 func (WriteDone) expectEvent()  {}
+func (Checked) expectEvent()    {}
 func (WriterGone) expectEvent() {}
 func (Stopped) expectEvent()    {}
 func (Beaten) expectEvent()     {}
@@ -98,6 +109,7 @@ func (End) expectEvent()        {}
 type ExpectReady struct {
 	Err      error // the event was refused and changed nothing
 	Grant    bool  // OpenWrite: grant it
+	Verify   []Key // writers whose bytes to compare with the source's; answered by Checked
 	Stop     []Stop
 	Progress bool // Valid has grown
 	// Final: the one final state, Failure nil when everything arrived. On
@@ -148,6 +160,13 @@ func (x *Expect) Step(now time.Time, ev ExpectEvent) ExpectReady {
 		if w == nil || w.finished {
 			break
 		}
+		if w.open.Verify && ev.Err == nil && !w.stopping && !x.over {
+			// Its handles have stopped, so no fence is due any more; it is told
+			// so when the bytes were found right.
+			w.stopping, w.checking = true, true
+			out.Verify = append(out.Verify, ev.Key)
+			break
+		}
 		w.finished = true
 		if w.stopping {
 			// It was asked to stop, and has: the fence may be skipped.
@@ -160,13 +179,23 @@ func (x *Expect) Step(now time.Time, ev ExpectEvent) ExpectReady {
 			x.fail(ev.Err, &out)
 			break
 		}
-		for _, b := range x.spec.Shape.Boxes(w.open.Layers, w.open.From, w.open.To) {
-			if err := x.land(w, b); err != nil {
-				x.fail(err, &out)
-				break
-			}
+		x.done(w, &out)
+	case Checked:
+		w := x.writers[ev.Key]
+		if w == nil || !w.checking {
+			break
 		}
-		out.Progress = true
+		w.checking, w.finished = false, true
+		out.Stop = append(out.Stop, Stop{Key: ev.Key, Failure: ev.Err})
+		if ev.Err != nil {
+			// What differs may be anywhere: nothing of the writer's is valid.
+			for _, r := range w.open.Ranks {
+				x.ranks[r] = newCover(x.spec.Shape)
+			}
+			x.fail(ev.Err, &out)
+			break
+		}
+		x.done(w, &out)
 	case WriterGone:
 		if w := x.writers[ev.Key]; w != nil {
 			if !w.stopping {
@@ -197,6 +226,17 @@ func (x *Expect) Step(now time.Time, ev ExpectEvent) ExpectReady {
 		x.fail(cause, &out)
 	}
 	return x.settle(out)
+}
+
+// done enters everything that a writer opened.
+func (x *Expect) done(w *writer, out *ExpectReady) {
+	for _, b := range x.spec.Shape.Boxes(w.open.Layers, w.open.From, w.open.To) {
+		if err := x.land(w, b); err != nil {
+			x.fail(err, out)
+			return
+		}
+	}
+	out.Progress = true
 }
 
 func (x *Expect) open(now time.Time, ev OpenWrite) error {
@@ -236,6 +276,12 @@ func (x *Expect) open(now time.Time, ev OpenWrite) error {
 		for _, b := range boxes {
 			x.used[r].add(b)
 		}
+		for _, b := range ev.Void {
+			x.ranks[r].add(b)
+		}
+	}
+	for _, b := range ev.Void {
+		x.void.add(b)
 	}
 	if len(ev.SideData) > 0 {
 		x.side = ev.SideData
@@ -330,10 +376,10 @@ func (x *Expect) Valid() []Box {
 			c = c.intersect(x.ranks[r])
 		}
 	}
-	return c.boxes()
+	return c.minus(x.void).boxes()
 }
 
-// Has reports whether a box is valid.
+// Has reports whether a box is valid, as far as it moves.
 func (x *Expect) Has(b Box) bool {
 	if x.producer == "" || len(x.ranks) < x.total {
 		return false

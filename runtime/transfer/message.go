@@ -11,6 +11,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/blame"
 )
 
+// Boxes and tables are by group of the pair, which may have fewer than an
+// engine.
+//
 // The frame types of this package's messages, within the range that package
 // session leaves to it. Numbers never change. "Opener" is the side that acts
 // (the reader of an offer, the writer of an expectation), "owner" the side
@@ -29,6 +32,11 @@ const (
 	TypeExtend   uint8 = 25 // consumer -> owner: extend a ticket's lease
 	TypeExtended uint8 = 26
 	TypeBye      uint8 = 27 // closing on purpose
+	TypeAsk      uint8 = 28 // destination -> source: digests of what a transfer moved
+	TypeSums     uint8 = 29 // source -> destination
+	TypeProbe    uint8 = 30 // destination -> source: write your scratch blocks and offer them
+	TypeProbed   uint8 = 31 // source -> destination: the answer
+	TypeVerdict  uint8 = 32 // destination -> source: whether the probe arrived
 )
 
 // Message is one of this package's messages, by pointer.
@@ -37,28 +45,37 @@ type Message interface{ Type() uint8 }
 type (
 	// Open asks to read an offer or to write to an expectation.
 	Open struct {
-		X        uint64 `json:"x"`
-		Kind     Kind   `json:"kind"`
-		Ticket   string `json:"ticket"`
-		Ranks    []int  `json:"ranks"` // the opener's ranks that it speaks for
-		Plan     string `json:"plan"`  // digest
-		From     int64  `json:"from"`
-		To       int64  `json:"to"`
-		Layers   [2]int `json:"layers"` // from, to
-		More     bool   `json:"more,omitempty"`
-		SideData []byte `json:"side_data,omitempty"` // of a write
+		X      uint64 `json:"x"`
+		Kind   Kind   `json:"kind"`
+		Ticket string `json:"ticket"`
+		Ranks  []int  `json:"ranks"` // the opener's ranks that it speaks for
+		Plan   string `json:"plan"`  // digest
+		From   int64  `json:"from"`
+		To     int64  `json:"to"`
+		Layers [2]int `json:"layers"` // from, to
+		// End is the token up to which the opener's request goes, and First, by
+		// group of the pair, how many leading entries its tables leave out.
+		End   int64   `json:"end"`
+		First []int64 `json:"first,omitempty"`
+		More  bool    `json:"more,omitempty"`
+		// Integrity is how much of what is written is compared with the
+		// source (a write only; who reads compares by itself).
+		Integrity Integrity `json:"integrity,omitempty"`
+		SideData  []byte    `json:"side_data,omitempty"` // of a write
 	}
 	// Granted answers Open. TTL is how long the grant lasts without a beat,
 	// relative, since clocks differ.
 	Granted struct {
-		X           uint64 `json:"x"`
-		Grant       Grant  `json:"grant"`
-		TTL         int64  `json:"ttl_ms"`
-		Request     string `json:"request"`
-		Tables      []byte `json:"tables,omitempty"`      // AppendTables; for one-sided providers
-		Generations []byte `json:"generations,omitempty"` // AppendGenerations
-		Ready       []Box  `json:"ready,omitempty"`
-		SideData    []byte `json:"side_data,omitempty"` // of an offer
+		X           uint64  `json:"x"`
+		Grant       Grant   `json:"grant"`
+		TTL         int64   `json:"ttl_ms"`
+		Request     string  `json:"request"`
+		End         int64   `json:"end"`                   // as in Open, of the owner
+		First       []int64 `json:"first,omitempty"`       // as in Open, of the owner
+		Tables      []byte  `json:"tables,omitempty"`      // AppendTables; for one-sided providers
+		Generations []byte  `json:"generations,omitempty"` // AppendGenerations
+		Ready       []Box   `json:"ready,omitempty"`
+		SideData    []byte  `json:"side_data,omitempty"` // of an offer
 	}
 	// Refused answers Open.
 	Refused struct {
@@ -106,11 +123,91 @@ type (
 		TTL     int64    `json:"ttl_ms"`
 		Failure *Failure `json:"failure,omitempty"`
 	}
+	// Ask asks the source for digests of what a transfer moved. Mine says that
+	// X is a number of the sender's.
+	Ask struct {
+		X       uint64  `json:"x"`
+		Mine    bool    `json:"mine,omitempty"`
+		N       uint64  `json:"n"`    // of the question; ascending on a connection
+		Key     []byte  `json:"key"`  // of the digests, 32 bytes
+		Rate    int     `json:"rate"` // one row of so many is looked at
+		Queries []Query `json:"queries"`
+	}
+	// Sums answers Ask: a digest for each query, layer of the group and
+	// component, in that order, of those that the query names and the edge's
+	// ranks both hold.
+	Sums struct {
+		N       uint64   `json:"n"`
+		Sums    []uint64 `json:"sums,omitempty"`
+		Failure *Failure `json:"failure,omitempty"`
+	}
+	// Probe asks the source to write a probe with its own kernel and to offer
+	// it. Tokens is how many the destination's scratch blocks hold.
+	// Ticket, where not empty, is of the offer that another agent of the
+	// source's engine opened for the probe.
+	Probe struct {
+		Tokens int64  `json:"tokens"`
+		Pass   int    `json:"pass"` // which values: 0 to 15
+		Ticket string `json:"ticket,omitempty"`
+	}
+	// Probed answers Probe: the offer's ticket and how many tokens it has.
+	Probed struct {
+		Ticket  string   `json:"ticket,omitempty"`
+		Tokens  int64    `json:"tokens"`
+		Failure *Failure `json:"failure,omitempty"`
+	}
+	// Verdict says whether the destination's kernel read what the source's
+	// wrote; Failure nil: it did, now or before under the same plan.
+	Verdict struct {
+		Failure *Failure `json:"failure,omitempty"`
+	}
 	// Bye announces that the sender closes the connection.
 	Bye struct {
 		Message string `json:"message"`
 	}
 )
+
+// Query names rows of which a digest is asked for: those that an edge of the
+// plan carries, within layers and heads, and within tokens [From, To) where
+// Component is -1 (every component of the group) or entries [From, To) of the
+// one component.
+type Query struct {
+	Source      int    `json:"source"` // ranks
+	Destination int    `json:"destination"`
+	Group       int    `json:"group"` // of the pair
+	Component   int    `json:"component"`
+	Layers      [2]int `json:"layers"`
+	Heads       [2]int `json:"heads"`
+	From        int64  `json:"from"`
+	To          int64  `json:"to"`
+}
+
+// Integrity is how much of what a transfer moved is compared with the source.
+type Integrity string
+
+// The levels. Off is the zero value.
+const (
+	Off    Integrity = ""
+	Sample Integrity = "sample" // one row of SampleRate
+	Full   Integrity = "full"
+)
+
+// SampleRate is how many rows one sampled row stands for.
+const SampleRate = 64
+
+// Valid reports whether i is a level.
+func (i Integrity) Valid() bool { return i == Off || i == Sample || i == Full }
+
+// Rate is one row of how many is looked at; 0: none.
+func (i Integrity) Rate() int {
+	switch i {
+	case Sample:
+		return SampleRate
+	case Full:
+		return 1
+	}
+	return 0
+}
 
 // Grant is the unguessable name of a grant, hexadecimal in messages.
 type Grant [16]byte
@@ -140,6 +237,11 @@ func (*Beat) Type() uint8     { return TypeBeat }
 func (*Extend) Type() uint8   { return TypeExtend }
 func (*Extended) Type() uint8 { return TypeExtended }
 func (*Bye) Type() uint8      { return TypeBye }
+func (*Ask) Type() uint8      { return TypeAsk }
+func (*Probe) Type() uint8    { return TypeProbe }
+func (*Probed) Type() uint8   { return TypeProbed }
+func (*Verdict) Type() uint8  { return TypeVerdict }
+func (*Sums) Type() uint8     { return TypeSums }
 
 // MessageError is a payload that is no message. The peer's fault.
 type MessageError struct {
@@ -185,6 +287,16 @@ func Decode(typ uint8, payload []byte) (Message, error) {
 		m = &Extended{}
 	case TypeBye:
 		m = &Bye{}
+	case TypeAsk:
+		m = &Ask{}
+	case TypeSums:
+		m = &Sums{}
+	case TypeProbe:
+		m = &Probe{}
+	case TypeProbed:
+		m = &Probed{}
+	case TypeVerdict:
+		m = &Verdict{}
 	default:
 		return nil, &MessageError{typ, "type", "unknown"}
 	}
@@ -225,7 +337,36 @@ func limits(m Message) (string, error) {
 		if err := over(len(m.Ranks), 1<<12); err != nil {
 			return "ranks", err
 		}
+		if !m.Integrity.Valid() {
+			return "integrity", fmt.Errorf("%.20q, want sample or full", m.Integrity)
+		}
+		if err := over(len(m.First), 1<<6); err != nil {
+			return "first", err
+		}
 		return "side_data", over(len(m.SideData), MaxSideData)
+	case *Ask:
+		if len(m.Key) != KeyBytes {
+			return "key", fmt.Errorf("%d bytes, want %d", len(m.Key), KeyBytes)
+		}
+		if m.Rate < 1 || m.Rate > 1<<16 {
+			return "rate", fmt.Errorf("%d, want 1 to %d", m.Rate, 1<<16)
+		}
+		return "queries", over(len(m.Queries), MaxQueries)
+	case *Probe:
+		if m.Pass < 0 || m.Pass > 15 {
+			return "pass", fmt.Errorf("%d, want 0 to 15", m.Pass)
+		}
+		if m.Tokens < 1 || m.Tokens > MaxTokens {
+			return "tokens", fmt.Errorf("%d, want 1 to %d", m.Tokens, MaxTokens)
+		}
+		return "ticket", over(len(m.Ticket), MaxTicketBytes)
+	case *Probed:
+		if m.Failure == nil && (m.Tokens < 1 || m.Tokens > MaxTokens) {
+			return "tokens", fmt.Errorf("%d, want 1 to %d", m.Tokens, MaxTokens)
+		}
+		return "ticket", over(len(m.Ticket), MaxTicketBytes)
+	case *Sums:
+		return "sums", over(len(m.Sums), MaxSums)
 	case *Granted:
 		if m.TTL <= 0 {
 			return "ttl_ms", fmt.Errorf("%d, want more than 0", m.TTL)

@@ -31,8 +31,8 @@ func messages() []Message {
 
 func TestMessageTexts(t *testing.T) {
 	want := []string{
-		`16 {"x":1,"kind":1,"ticket":"abc","ranks":[0,1],"plan":"sha256:00","from":0,"to":5,"layers":[0,4],"more":true}`,
-		`17 {"x":1,"grant":"010000000000000000000000000000ff","ttl_ms":30000,"request":"r1","tables":"AQA=","generations":"AQA=","ready":[{"group":0,"layers":[1,2],"from":16,"to":32}],"side_data":"aGk="}`,
+		`16 {"x":1,"kind":1,"ticket":"abc","ranks":[0,1],"plan":"sha256:00","from":0,"to":5,"layers":[0,4],"end":0,"more":true}`,
+		`17 {"x":1,"grant":"010000000000000000000000000000ff","ttl_ms":30000,"request":"r1","end":0,"tables":"AQA=","generations":"AQA=","ready":[{"group":0,"layers":[1,2],"from":16,"to":32}],"side_data":"aGk="}`,
 		`18 {"x":1,"failure":{"code":"stale","blame":"peer","message":"block 3"}}`,
 		`19 {"x":1,"boxes":[{"group":0,"layers":[1,2],"from":16,"to":32}]}`,
 		`20 {"x":1,"boxes":[{"group":0,"layers":[1,2],"from":16,"to":32}]}`,

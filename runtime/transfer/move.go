@@ -32,14 +32,20 @@ type MoveSpec struct {
 	// its ranks and ours. One without has nothing to move and finishes as soon
 	// as it granted.
 	Links     []bool
-	Streaming bool      // Push: nothing is ready before Written
-	Deadline  time.Time // required
+	Streaming bool // Push: nothing is ready before Written
+	// Grain is, by group, how many tokens an operation may not part: it ends at
+	// a multiple or at To. Nil: one token.
+	Grain    []int64
+	Verify   bool      // Pull: what landed is compared with the source before it is done
+	Deadline time.Time // required
 }
 
 // Move is one transfer. Driven by one caller at a time.
 type Move struct {
 	spec  MoveSpec
 	need  []Box
+	void  *cover // what does not move, of need
+	known bool   // void is
 	links []moveLink
 	ready *cover // Push: what the engine wrote
 	ops   map[uint64]operation
@@ -56,6 +62,8 @@ type moveLink struct {
 	asked   *cover // submitted
 	landed  *cover // completed
 	pending int
+	// What landed is being compared with the source, and was found equal.
+	verifying, verified bool
 }
 
 type linkState uint8
@@ -93,7 +101,7 @@ func NewMove(p proof.Proven, spec MoveSpec) (*Move, error) {
 	if spec.Deadline.IsZero() {
 		return nil, blame.On(blame.Local, errors.New("transfer: no deadline"))
 	}
-	m := &Move{spec: spec, need: spec.Shape.Boxes(spec.Layers, spec.From, spec.To), links: make([]moveLink, len(spec.Links)),
+	m := &Move{spec: spec, need: spec.Shape.Boxes(spec.Layers, spec.From, spec.To), void: newCover(spec.Shape), links: make([]moveLink, len(spec.Links)),
 		ready: newCover(spec.Shape), ops: map[uint64]operation{}}
 	for i := range m.links {
 		m.links[i] = moveLink{ready: newCover(spec.Shape), asked: newCover(spec.Shape), landed: newCover(spec.Shape)}
@@ -117,6 +125,10 @@ type (
 	Permitted struct {
 		Link  int
 		Boxes []Box // Pull: ready already
+		// Void is what of the range does not move: tokens out of a window that
+		// one side no longer holds, groups that the peer has not. It counts as
+		// done and is never valid. Every link says the same.
+		Void []Box
 	}
 	// Readied is the owner's Mark.
 	Readied struct {
@@ -128,6 +140,11 @@ type (
 		Op              uint64
 		Err             error
 		Bytes, Segments int64
+	}
+	// Verified answers MoveReady.Verify, whatever became of it.
+	Verified struct {
+		Link int
+		Err  error
 	}
 	// Declined is the owner's Refused: it holds nothing of ours.
 	Declined struct {
@@ -157,6 +174,7 @@ func (Begin) moveEvent()     {}
 func (Permitted) moveEvent() {}
 func (Readied) moveEvent()   {}
 func (Completed) moveEvent() {}
+func (Verified) moveEvent()  {}
 func (Declined) moveEvent()  {}
 func (Stopping) moveEvent()  {}
 func (Lost) moveEvent()      {}
@@ -165,8 +183,7 @@ func (Abort) moveEvent()     {}
 func (Written) moveEvent()   {}
 func (Tick) moveEvent()      {}
 
-// Submission is an operation to start: Op names it in Completed. Box's group
-// means nothing: an operation moves layers of the model.
+// Submission is an operation to start: Op names it in Completed.
 type Submission struct {
 	Link int
 	Op   uint64
@@ -192,6 +209,8 @@ type MoveReady struct {
 	Submit   []Submission
 	Cancel   []uint64 // operations
 	Landed   []LinkBoxes
+	Verify   []int // links whose bytes to compare with the source's; answered by Verified
+	Unverify bool  // give up what Verify asked for: the transfer has failed
 	Progress bool
 	Done     []LinkDone
 	// Final: nothing of the transfer runs any more. Once; Failure nil when
@@ -215,6 +234,17 @@ func (m *Move) Step(now time.Time, ev MoveEvent) MoveReady {
 	case Permitted:
 		if l := &m.links[ev.Link]; l.state == linkOpening {
 			l.state = linkMoving
+			void := newCover(m.spec.Shape)
+			for _, b := range ev.Void {
+				void.add(b)
+				l.asked.add(b)
+				l.landed.add(b)
+			}
+			if m.known && !slices.Equal(void.boxes(), m.void.boxes()) {
+				m.fail(blame.On(blame.Peer, fmt.Errorf("%w: the peer's agents do not hold the same tokens", ErrRange)), &out)
+				break
+			}
+			m.void, m.known = void, true
 			m.mark(ev.Link, ev.Boxes, &out)
 		}
 	case Readied:
@@ -233,6 +263,15 @@ func (m *Move) Step(now time.Time, ev MoveEvent) MoveReady {
 		}
 	case Completed:
 		m.completed(ev, &out)
+	case Verified:
+		if l := &m.links[ev.Link]; l.verifying {
+			l.verifying = false
+			if l.verified = ev.Err == nil; !l.verified {
+				// What differs may be anywhere: nothing of the link is valid.
+				l.landed = newCover(m.spec.Shape)
+				m.fail(ev.Err, &out)
+			}
+		}
 	case Declined:
 		if l := &m.links[ev.Link]; l.state == linkOpening {
 			l.state = linkClosed
@@ -306,9 +345,7 @@ func (m *Move) completed(ev Completed, out *MoveReady) {
 	m.bytes += ev.Bytes
 	m.segments += ev.Segments
 	before := l.landed.clone()
-	for _, b := range m.spec.Shape.Boxes(op.box.Layers, op.box.From, op.box.To) {
-		l.landed.add(b)
-	}
+	l.landed.add(op.box)
 	out.Progress = true
 	if m.spec.Direction == Push && l.state == linkMoving {
 		out.Landed = append(out.Landed, LinkBoxes{op.link, l.landed.minus(before).boxes()})
@@ -321,6 +358,9 @@ func (m *Move) fail(err error, out *MoveReady) {
 	}
 	m.err = err
 	out.Submit = nil
+	for i := range m.links {
+		out.Unverify = out.Unverify || m.links[i].verifying
+	}
 	out.Cancel = slices.SortedFunc(maps.Keys(m.ops), cmp.Compare[uint64])
 }
 
@@ -347,17 +387,25 @@ func (m *Move) advance(out *MoveReady) {
 				if m.spec.Direction == Pull {
 					ready = l.ready
 				}
-				if news := ready.intersect(need).minus(l.asked); len(news.boxes()) > 0 {
-					for _, b := range news.strips() {
-						m.next++
-						m.ops[m.next] = operation{i, b}
-						l.pending++
-						out.Submit = append(out.Submit, Submission{i, m.next, b})
+				for _, b := range ready.intersect(need).minus(l.asked).boxes() {
+					if b = m.whole(b); b.From >= b.To {
+						continue
 					}
-					l.asked = l.asked.unite(news)
+					m.next++
+					m.ops[m.next] = operation{i, b}
+					l.pending++
+					out.Submit = append(out.Submit, Submission{i, m.next, b})
+					l.asked.add(b)
 				}
 			}
 			if l.pending == 0 && l.landed.containsAll(m.need) {
+				if m.spec.Verify && m.spec.Direction == Pull && m.spec.Links[i] && !l.verified {
+					if !l.verifying {
+						l.verifying = true
+						out.Verify = append(out.Verify, i)
+					}
+					continue
+				}
 				l.state = linkDone
 				if m.spec.Direction == Pull {
 					l.state = linkClosed // the bytes are here: the owner's answer changes nothing
@@ -377,11 +425,23 @@ func (m *Move) advance(out *MoveReady) {
 		return
 	}
 	for i := range m.links {
+		if m.links[i].verifying {
+			return // it reads our blocks
+		}
 		if s := m.links[i].state; s != linkClosed && (m.err == nil || s != linkDone) {
 			return
 		}
 	}
 	m.final, out.Final, out.Failure = true, true, m.err
+}
+
+// whole is the box without the tokens at its end that an operation would part
+// from those behind them.
+func (m *Move) whole(b Box) Box {
+	if m.spec.Grain != nil && b.To != m.spec.To {
+		b.To -= b.To % m.spec.Grain[b.Group]
+	}
+	return b
 }
 
 func (m *Move) missing() string {
@@ -421,10 +481,10 @@ func (m *Move) Valid() []Box {
 			}
 		}
 	}
-	return c.boxes()
+	return c.minus(m.void).boxes()
 }
 
-// Has reports whether a box is in place.
+// Has reports whether a box is in place, as far as it moves.
 func (m *Move) Has(b Box) bool {
 	for i := range m.links {
 		if m.spec.Links[i] && !m.links[i].landed.contains(b) {

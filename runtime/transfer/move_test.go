@@ -25,7 +25,7 @@ destination: {engine: d, shard: {tp: 1}, block: 4, blocks: 8, layout: {order: [b
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := f.Pair(nil)
+	p, _, err := f.Pair(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +90,14 @@ func TestMove(t *testing.T) {
 		links  []bool
 		stream bool
 		layers plan.Range
+		grain  []int64
 		steps  []step
 		valid  string
 		bytes  int64
 	}{
 		{name: "pull", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, Readied{0, all}, ""},
 			{3, done(1), "done 0; final"},
 			{4, done(1), ""},
@@ -104,12 +105,12 @@ func TestMove(t *testing.T) {
 		}, valid: "L0-3 T0-99", bytes: 10},
 		{name: "pull some layers of an offer", dir: Pull, links: []bool{true}, layers: layers(1, 3), steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L1-2 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L1-2 T0-99]"},
 			{3, done(1), "done 0; final"},
 		}, valid: "L1-2 T0-99", bytes: 10},
 		{name: "pull by layers", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, ""},
+			{1, Permitted{Link: 0, Boxes: nil}, ""},
 			{2, Readied{0, []Box{{0, layers(0, 1), 0, 200}}}, "submit 1 on 0 [L0-0 T0-99]"},
 			{3, Readied{0, []Box{{0, layers(0, 3), 0, 200}}}, "submit 2 on 0 [L1-2 T0-99]"},
 			{4, done(2), ""},
@@ -119,31 +120,31 @@ func TestMove(t *testing.T) {
 		}, valid: "L0-3 T0-99", bytes: 30},
 		{name: "pull by chunks", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, []Box{{0, layers(0, 4), 0, 64}}}, "submit 1 on 0 [L0-3 T0-63]"},
+			{1, Permitted{Link: 0, Boxes: []Box{{0, layers(0, 4), 0, 64}}}, "submit 1 on 0 [L0-3 T0-63]"},
 			{2, Readied{0, []Box{{0, layers(0, 4), 64, 128}}}, "submit 2 on 0 [L0-3 T64-99]"},
 			{3, done(1), ""},
 			{4, done(2), "done 0; final"},
 		}, valid: "L0-3 T0-99", bytes: 20},
 		{name: "an agent with nothing for us does not wait for marks", dir: Pull, links: []bool{true, false}, steps: []step{
 			{0, Begin{}, "open [0 1]"},
-			{1, Permitted{1, nil}, "done 1"},
-			{2, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 1, Boxes: nil}, "done 1"},
+			{2, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{3, Lost{1, eof}, ""},
 			{4, done(1), "done 0; final"},
 		}, valid: "L0-3 T0-99", bytes: 10},
 		{name: "nothing to move at all", dir: Pull, links: []bool{false}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, "done 0; final"},
+			{1, Permitted{Link: 0, Boxes: nil}, "done 0; final"},
 		}, valid: "L0-3 T0-99"},
 		{name: "refused", dir: Pull, links: []bool{true, true}, steps: []step{
 			{0, Begin{}, "open [0 1]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, Declined{1, ErrUsed}, "cancel [1]"},
 			{3, done(1), "done 0 used; final used"},
 		}, valid: "", bytes: 10},
 		{name: "the owner takes it back: it waits for our handles", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, []Box{{0, layers(0, 4), 0, 64}}}, "submit 1 on 0 [L0-3 T0-63]"},
+			{1, Permitted{Link: 0, Boxes: []Box{{0, layers(0, 4), 0, 64}}}, "submit 1 on 0 [L0-3 T0-63]"},
 			{2, done(1), ""},
 			{2, Readied{0, all}, "submit 2 on 0 [L0-3 T64-99]"},
 			{3, Stopping{0, ErrExpired}, "cancel [2]"},
@@ -153,7 +154,7 @@ func TestMove(t *testing.T) {
 		}, valid: "L0-3 T0-63", bytes: 10},
 		{name: "the peer dies", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, Lost{0, eof}, "cancel [1]"},
 			{3, Completed{Op: 1, Err: ErrCanceled}, "final gone"},
 		}, valid: ""},
@@ -163,62 +164,86 @@ func TestMove(t *testing.T) {
 		}, valid: ""},
 		{name: "a stale block", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, Completed{Op: 1, Err: ErrStale}, "done 0 stale; final stale"},
 		}, valid: ""},
 		{name: "canceled", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
 			{1, Abort{ErrCanceled}, "done 0 canceled; final canceled"},
-			{2, Permitted{0, all}, ""},
+			{2, Permitted{Link: 0, Boxes: all}, ""},
 		}, valid: ""},
 		{name: "timeout", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, all}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: all}, "submit 1 on 0 [L0-3 T0-99]"},
 			{29, Tick{}, ""},
 			{30, Tick{}, "cancel [1]"},
 			{31, Completed{Op: 1, Err: ErrCanceled}, "done 0 timeout; final timeout"},
 		}, valid: ""},
 		{name: "marks outside the model", dir: Pull, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, []Box{{0, layers(0, 5), 0, 100}}}, "done 0 range; final range"},
+			{1, Permitted{Link: 0, Boxes: []Box{{0, layers(0, 5), 0, 100}}}, "done 0 range; final range"},
 		}, valid: ""},
 		{name: "push waits for the last word", dir: Push, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: nil}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, done(1), "landed 0 [L0-3 T0-99]; done 0"},
 			{3, Taken{0, nil}, "final"},
 		}, valid: "L0-3 T0-99", bytes: 10},
 		{name: "push, and the last word is no", dir: Push, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: nil}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, done(1), "landed 0 [L0-3 T0-99]; done 0"},
 			{3, Taken{0, ErrTimeout}, "final timeout"},
 		}, valid: "L0-3 T0-99", bytes: 10},
 		{name: "push, and nobody has the last word", dir: Push, links: []bool{true}, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, "submit 1 on 0 [L0-3 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: nil}, "submit 1 on 0 [L0-3 T0-99]"},
 			{2, done(1), "landed 0 [L0-3 T0-99]; done 0"},
 			{3, Lost{0, eof}, "final gone"},
 		}, valid: "L0-3 T0-99", bytes: 10},
 		{name: "push by layers, written before it is granted", dir: Push, links: []bool{true, false}, stream: true, steps: []step{
 			{0, Begin{}, "open [0 1]"},
 			{0, Written{[]Box{{0, layers(0, 1), 0, 100}}}, ""},
-			{1, Permitted{1, nil}, "done 1"},
+			{1, Permitted{Link: 1, Boxes: nil}, "done 1"},
 			{1, Taken{1, nil}, ""},
-			{1, Permitted{0, nil}, "submit 1 on 0 [L0-0 T0-99]"},
+			{1, Permitted{Link: 0, Boxes: nil}, "submit 1 on 0 [L0-0 T0-99]"},
 			{2, done(1), "landed 0 [L0-0 T0-99]"},
 			{2, Written{[]Box{{0, layers(0, 4), 0, 101}}}, "error transfer: tokens [0, 101) lie outside [0, 100)"},
 			{3, Written{[]Box{{0, layers(0, 4), 0, 100}}}, "submit 2 on 0 [L1-3 T0-99]"},
 			{4, done(2), "landed 0 [L1-3 T0-99]; done 0"},
 			{5, Taken{0, nil}, "final"},
 		}, valid: "L0-3 T0-99", bytes: 20},
+		{name: "what is out of the window does not move", dir: Pull, links: []bool{true}, steps: []step{
+			{0, Begin{}, "open [0]"},
+			{1, Permitted{Link: 0, Boxes: all, Void: []Box{{0, layers(0, 4), 0, 48}}}, "submit 1 on 0 [L0-3 T48-99]"},
+			{3, done(1), "done 0; final"},
+		}, valid: "L0-3 T48-99", bytes: 10},
+		{name: "agents that hold different tokens", dir: Pull, links: []bool{true, true}, steps: []step{
+			{0, Begin{}, "open [0 1]"},
+			{1, Permitted{Link: 0, Boxes: all, Void: []Box{{0, layers(0, 4), 0, 48}}}, "submit 1 on 0 [L0-3 T48-99]"},
+			{2, Permitted{Link: 1, Boxes: all}, "cancel [1]"},
+			{3, Completed{Op: 1, Err: ErrCanceled}, "done 0 range; done 1 range; final range"},
+		}, valid: ""},
+		{name: "a group that the peer has not", dir: Push, links: []bool{true}, steps: []step{
+			{0, Begin{}, "open [0]"},
+			{1, Permitted{Link: 0, Void: []Box{{0, layers(0, 4), 0, 100}}}, "done 0"},
+			{2, Taken{0, nil}, "final"},
+		}, valid: ""},
+		{name: "an operation ends where tokens share a scale", dir: Pull, links: []bool{true}, grain: []int64{16}, steps: []step{
+			{0, Begin{}, "open [0]"},
+			{1, Permitted{Link: 0, Boxes: []Box{{0, layers(0, 4), 0, 20}}}, "submit 1 on 0 [L0-3 T0-15]"},
+			{2, Readied{0, []Box{{0, layers(0, 4), 0, 31}}}, ""},
+			{3, Readied{0, []Box{{0, layers(0, 4), 0, 100}}}, "submit 2 on 0 [L0-3 T16-99]"},
+			{4, done(1), ""},
+			{5, done(2), "done 0; final"},
+		}, valid: "L0-3 T0-99", bytes: 20},
 		{name: "push taken back", dir: Push, links: []bool{true}, stream: true, steps: []step{
 			{0, Begin{}, "open [0]"},
-			{1, Permitted{0, nil}, ""},
+			{1, Permitted{Link: 0, Boxes: nil}, ""},
 			{2, Stopping{0, ErrCanceled}, "done 0 canceled; final canceled"},
 		}, valid: ""},
 	} {
-		m, err := NewMove(p, MoveSpec{Direction: c.dir, Shape: flatShape(), From: 0, To: 100, Layers: c.layers, Links: c.links, Streaming: c.stream, Deadline: at(30)})
+		m, err := NewMove(p, MoveSpec{Direction: c.dir, Shape: flatShape(), From: 0, To: 100, Layers: c.layers, Links: c.links, Streaming: c.stream, Grain: c.grain, Deadline: at(30)})
 		if err != nil {
 			t.Fatal(err)
 		}

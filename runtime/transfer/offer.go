@@ -129,6 +129,8 @@ type Stop struct {
 	// Revoke is not enough, the peer has to be fenced.
 	Fence bool
 	Tell  error // not nil: tell the opener, with this reason
+	// Failure is what the opener, which has finished, is to hear of it.
+	Failure error
 }
 
 // OfferReady is what to do, in this order.

@@ -160,7 +160,7 @@ func (o *simOwner) answer(k Key, err error, ready []Box) {
 		o.w.send(l, 1, func() { g.move.step(Declined{g.link, err}) })
 		return
 	}
-	o.w.send(l, 1, func() { g.move.step(Permitted{g.link, ready}) })
+	o.w.send(l, 1, func() { g.move.step(Permitted{Link: g.link, Boxes: ready}) })
 	if !l.alive {
 		o.gone(k)
 	}
