@@ -41,7 +41,7 @@ func newEngine(id string, tp, block int, layoutName string) (*engine, error) {
 	e := &engine{spec: agent.EngineSpec{ID: id, Incarnation: "1", Model: model, Shard: sh, Pools: []plan.Pool{{Block: block, Blocks: blocks}}}}
 	for rank := range sh.Ranks() {
 		part := sh.Part(model.Groups[0], rank) // the layers and heads of this rank
-		l, err := lies.Resolve(layout.Extent{Layers: part.Layers, Blocks: blocks, Tokens: block, Heads: len(part.Heads), Components: model.Groups[0].Components})
+		l, err := lies.Resolve(part.Extent(model.Groups[0], block, blocks))
 		if err != nil {
 			e.close()
 			return nil, err
@@ -76,7 +76,7 @@ func (e *engine) each(table []uint32, tokens int64, visit func(memory []byte, va
 		part, l := e.spec.Shard.Part(g, rank), e.spec.Layouts[rank][0]
 		for c, component := range g.Components {
 			for li, layer := range part.Layers {
-				for hi, head := range part.Heads {
+				for hi, head := range part.Heads[c] {
 					for t := range tokens {
 						for d := range component.Dim {
 							region, bit := l.Bit(c, li, int64(table[t/block]), t%block, int64(hi), int64(d))

@@ -37,7 +37,7 @@ func side(engine string, tp, block int, spec layout.Spec) (plan.Side, error) {
 	s := plan.Side{Engine: engine, Model: model, Shard: sh, Groups: []plan.Pool{pool}}
 	for r := range sh.Ranks() {
 		part := sh.Part(model.Groups[0], r) // the layers and heads of rank r
-		l, err := spec.Resolve(layout.Extent{Layers: part.Layers, Blocks: pool.Blocks, Tokens: pool.Block, Heads: len(part.Heads), Components: model.Groups[0].Components})
+		l, err := spec.Resolve(part.Extent(model.Groups[0], pool.Block, pool.Blocks))
 		if err != nil {
 			return plan.Side{}, err
 		}

@@ -84,7 +84,7 @@ func run(ctx context.Context) error {
 	// A wrong label: the order is read from the strides and compared.
 	lie, _ := preset.Lookup("vllm/packed-nhd")
 	lie.Name = "HND"
-	_, err = lie.Resolve(extent(8))
+	_, err = lie.Resolve(tensorParallel(1).Part(model.Groups[0], 0).Extent(model.Groups[0], block, blocks))
 	var claim *layout.ClaimError
 	if !errors.As(err, &claim) {
 		return fmt.Errorf("want a refused claim, got %v", err)

@@ -14,11 +14,6 @@ func tensorParallel(tp int) shard.Spec {
 	return shard.Spec{TP: tp, Stages: []int{model.Layers}, DCPSize: 1, Interleave: 1, Order: [3]shard.Grid{shard.PP, shard.TP, shard.DCP}}
 }
 
-// extent is the part of the cache that a rank with so many heads holds.
-func extent(heads int) layout.Extent {
-	return layout.Extent{Layers: []int{0}, Blocks: blocks, Tokens: block, Heads: heads, Components: model.Groups[0].Components}
-}
-
 // pair is a TP 2 engine and a TP 4 engine that keep their caches in the same
 // layout.
 func pair(name string) (*plan.Pair, error) {
@@ -28,8 +23,8 @@ func pair(name string) (*plan.Pair, error) {
 	}
 	side := func(engine string, tp int) (plan.Side, error) {
 		s := plan.Side{Engine: engine, Model: model, Shard: tensorParallel(tp), Groups: []plan.Pool{{Block: block, Blocks: blocks}}}
-		for range tp {
-			l, err := lies.Resolve(extent(8 / tp))
+		for rank := range tp {
+			l, err := lies.Resolve(s.Part(0, rank).Extent(model.Groups[0], block, blocks))
 			if err != nil {
 				return s, err
 			}
@@ -51,7 +46,7 @@ func engine(name string, tp int, can ...string) policy.Engine {
 	e := policy.Engine{Name: name, Model: model, Shard: tensorParallel(tp)}
 	for _, c := range can {
 		lies, _ := preset.Lookup(c)
-		e.Candidates = append(e.Candidates, policy.Candidate{Name: c, Layout: lies, Block: block, Blocks: blocks})
+		e.Candidates = append(e.Candidates, policy.Candidate{Name: c, Layouts: []layout.Spec{lies}, Pools: []plan.Pool{{Block: block, Blocks: blocks}}})
 	}
 	return e
 }
