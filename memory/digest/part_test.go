@@ -1,7 +1,6 @@
 package digest_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"testing"
@@ -92,14 +91,13 @@ func (f *filled) put(rank, g int, regions [][]byte, n int64) {
 	}
 }
 
+// set writes an element half byte by half byte: beside fp4 others may start in
+// the middle of a byte.
 func set(b []byte, bit int64, t geometry.DType, v uint64) {
-	if t.Bits() == 4 {
-		b[bit/8] = b[bit/8]&^(15<<(bit%8)) | byte(v)&15<<(bit%8)
-		return
+	for at := bit; at < bit+t.Bits(); at += 4 {
+		b[at/8] = b[at/8]&^(15<<(at%8)) | byte(v)&15<<(at%8)
+		v >>= 4
 	}
-	var w [8]byte
-	binary.LittleEndian.PutUint64(w[:], v)
-	copy(b[bit/8:], w[:t.Bits()/8])
 }
 
 func (f *filled) part(p *plan.Pair, as []plan.Assignment, source bool, e stamp.EdgeKey, g int, span stamp.Span) digest.Part {
