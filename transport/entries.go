@@ -1,27 +1,24 @@
 package transport
 
-import "github.com/kvferry/kvferry/plan"
+import (
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
+)
 
-// Entries returns the table entries [lo, hi) of a group in which tokens
-// [from, to) lie on a side, on any of its ranks: those whose generations an
-// operation on these tokens checks.
-// Preconditions: the side is valid, 0 <= from <= to.
-func Entries(side *plan.Side, group int, from, to int64) (lo, hi int64) {
-	if from >= to {
-		return 0, 0
+// Entries returns the entries [lo, hi) of a side's table of a group, as the
+// request gives it, in which what the request moves lies, on any rank: those
+// whose generations an operation checks.
+// Preconditions: the request is valid for the pair, and the side's tables are
+// known.
+func Entries(p *plan.Pair, r *stamp.Request, s Side, group int) (lo, hi int64) {
+	side, first := &p.Source, r.SourceFirst
+	if s == Destination {
+		side, first = &p.Destination, r.DestinationFirst
 	}
-	c, i, block := int64(side.Shard.DCPSize), int64(side.Shard.Interleave), int64(side.Groups[group].Block)
-	// Token t lies at local place t/(i*c)*i + t%i on the rank with phase t/i%c.
-	// The lowest place is that of the first token, or of the next phase's
-	// first token in the same round; the highest that of the last token, or of
-	// the previous phase's last one in the same round.
-	first, last := from, to-1
-	low, high := first/(i*c)*i+first%i, last/(i*c)*i+last%i
-	if next := (first/i + 1) * i; next < to && next%(i*c) != 0 {
-		low = first / (i * c) * i
+	span := r.Span(p, group)
+	lo, hi = stamp.Entries(side, group, span.From, span.To)
+	if first != nil && hi > 0 {
+		lo, hi = lo-first[group], hi-first[group]
 	}
-	if last%(i*c) >= i && last/i*i-1 >= from {
-		high = last/(i*c)*i + i - 1
-	}
-	return low / block, high/block + 1
+	return lo, hi
 }

@@ -62,10 +62,11 @@ type Grant struct {
 	Direction Direction // seen from the peer: Read lets it read our blocks
 	Request   stamp.Request
 	Deadline  time.Time
-	// Generations of the granted blocks when they were granted, by group and
-	// table entry, as many as the tables have: whoever copies checks them
-	// before and after it touches the blocks. One value serves all ranks: an
-	// owner bumps a block on every rank that holds it.
+	// Generations of the granted blocks when they were granted, by group of the
+	// pair and table entry, as many as the tables have: whoever copies checks
+	// those of the entries that it moves, before and after it touches the
+	// blocks. One value serves all ranks: an owner bumps a block on every rank
+	// that holds it.
 	Generations [][]uint64
 }
 
@@ -77,8 +78,8 @@ type Operation struct {
 	Direction Direction
 	Request   stamp.Request // own tables, and the peer's where the provider is one-sided
 	// PeerGenerations are the generations under which the peer granted its
-	// blocks, by group and table entry (one-sided providers check them before
-	// and after). Own generations are the caller's business.
+	// blocks, by group of the pair and table entry (one-sided providers check
+	// them before and after). Own generations are the caller's business.
 	PeerGenerations [][]uint64
 	Deadline        time.Time // zero is refused: every operation has a deadline
 }
@@ -101,8 +102,10 @@ type Provider interface {
 	// Address is what peers connect to.
 	Address() Address
 
-	// Register makes a rank's memory known, before any Prepare that uses it.
-	// The provider keeps no reference after Unregister returned.
+	// Register makes a rank's memory known, before any Prepare that uses it: of
+	// all groups that the engine has, by its own numbers of them, also where a
+	// pair has not all of them. The provider keeps no reference after
+	// Unregister returned.
 	Register(memory.Rank) error
 	// Unregister fails the operations that touch the rank and waits until none
 	// does.
@@ -124,10 +127,10 @@ type Provider interface {
 	// again is no error.
 	Prepare(p proof.Proven, peer PeerID, local Side) error
 
-	// Grant lets the peer name g.ID in operations inside the granted range,
-	// layers and edges, any number of them; Revoke ends that and returns when
-	// no copy under it is running here. Operations under it then fail with
-	// ErrNotGranted. Revoking what is not granted is ErrNotGranted.
+	// Grant lets the peer name g.ID in operations inside the granted range, each
+	// group's span, layers and edges, any number of them; Revoke ends that and
+	// returns when no copy under it is running here. Operations under it then
+	// fail with ErrNotGranted. Revoking what is not granted is ErrNotGranted.
 	Grant(g Grant) error
 	Revoke(id GrantID) error
 
@@ -186,7 +189,7 @@ var (
 // Stale is a block that was given back while, or before, it was read or
 // written. The owner freed it: nothing of the operation may be used.
 type Stale struct {
-	Group, Rank int
+	Group, Rank int // the group of the pair
 	Block       uint32
 	Granted     uint64 // generation under which it was granted
 	Found       uint64
@@ -206,7 +209,7 @@ func (e *Unknown) Error() string {
 // Mismatch is an operation that asks for something else than was granted, or
 // a side that describes it differently.
 type Mismatch struct {
-	Field  string // "direction", "plan", "from", "to", "layers", "edges", "tables", "generations", "side"
+	Field  string // "direction", "plan", "from", "to", "spans", "layers", "edges", "tables", "generations", "bytes", "side"
 	Asked  string
 	Grants string
 }

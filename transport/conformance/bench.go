@@ -19,7 +19,7 @@ var benchmarks = []pairCase{
 
 func shape(name, source, destination string, block int) pairCase {
 	const tokens = 4096
-	return pairCase{name, 24, kv(4, 128),
+	return pairCase{name, 24, kv(24, 4, 128),
 		engine{name: "prefill", tp: 1, order: source, block: block, blocks: tokens / block},
 		engine{name: "decode", tp: 2, order: destination, block: block, blocks: tokens / block}, tokens}
 }
@@ -45,7 +45,7 @@ func Benchmark(b *testing.B, harness func(b *testing.B) Harness) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		req := stamp.Request{Plan: w.digest, Source: [][]uint32{src}, Destination: [][]uint32{dst}, To: c.tokens, Edges: x.edges}
+		req := stamp.Request{Plan: w.digest, Source: src, Destination: dst, To: c.tokens, Edges: x.edges}
 		bytes, _, err := s.Totals(&req, edge)
 		if err != nil {
 			b.Fatal(err)
@@ -54,12 +54,12 @@ func Benchmark(b *testing.B, harness func(b *testing.B) Harness) {
 			source, destination []byte
 		}
 		var pieces []piece
+		from, to := w.source.memory()[edge.Source][0], w.destination.memory()[edge.Destination][0]
 		var cursor stamp.Cursor
 		if err := s.Cursor(&req, edge, &cursor); err != nil {
 			b.Fatal(err)
 		}
 		for seg := (stamp.Segment{}); cursor.Next(&seg); {
-			from, to := w.source.bytes(edge.Source, seg.Run.SourceRegion), w.destination.bytes(edge.Destination, seg.Run.DestinationRegion)
 			n := seg.Run.Bytes * max(seg.Blocks, 1)
 			for k := range seg.Run.Pieces() {
 				o, d := seg.SourceOffset, seg.DestinationOffset
@@ -69,7 +69,7 @@ func Benchmark(b *testing.B, harness func(b *testing.B) Harness) {
 					d += k % l.Count * l.DestinationStride
 					k /= l.Count
 				}
-				pieces = append(pieces, piece{from[o : o+n], to[d : d+n]})
+				pieces = append(pieces, piece{from[seg.Run.SourceRegion][o : o+n], to[seg.Run.DestinationRegion][d : d+n]})
 			}
 		}
 		b.Run(c.name, func(b *testing.B) {

@@ -29,25 +29,25 @@ type Harness struct {
 const patience = 15 * time.Second
 
 var cases = []pairCase{
-	{"hnd-tp2-to-nhd-tp4", 3, kv(8, 16),
+	{"hnd-tp2-to-nhd-tp4", 3, kv(3, 8, 16),
 		engine{name: "prefill", tp: 2, order: "block head token component dim", block: 16, blocks: 24},
 		engine{name: "decode", tp: 4, order: "block token head component dim", block: 32, blocks: 12}, 150},
-	{"uneven-stages-to-cross-layer", 4, kv(12, 8),
+	{"uneven-stages-to-cross-layer", 4, kv(4, 12, 8),
 		engine{name: "prefill", tp: 4, stages: []int{3, 1}, order: "block token component head dim", block: 32, blocks: 12},
 		engine{name: "decode", tp: 6, stages: []int{2, 2}, order: "block head layer token component dim", block: 48, blocks: 9}, 200},
-	{"split-to-transposed-keys", 2, kv(2, 12),
+	{"split-to-transposed-keys", 2, kv(2, 2, 12),
 		engine{name: "prefill", tp: 1, order: "component block token head dim", block: 16, blocks: 20},
 		engine{name: "decode", tp: 2, order: "block head component dim,token|token,dim", block: 16, blocks: 20}, 100},
-	{"latent-whole-blocks", 3, []geometry.Component{{Name: "latent", Dim: 36, DType: geometry.Uint8}},
+	{"latent-whole-blocks", 3, one(3, geometry.Component{Name: "latent", Dim: 36, DType: geometry.Uint8}),
 		engine{name: "prefill", tp: 2, order: "block token dim", block: 16, blocks: 30},
 		engine{name: "decode", tp: 1, order: "block token dim", block: 16, blocks: 30}, 250},
-	{"replicas-and-dcp", 2, kv(2, 8),
+	{"replicas-and-dcp", 2, kv(2, 2, 8),
 		engine{name: "prefill", tp: 1, dcp: 2, interleave: 2, order: "block head token component dim", block: 8, blocks: 24},
 		engine{name: "decode", tp: 4, order: "block token head component dim", block: 12, blocks: 24}, 120},
 }
 
 // big takes long enough to be caught in the middle: many short pieces.
-var big = pairCase{"big", 8, kv(8, 64),
+var big = pairCase{"big", 8, kv(8, 8, 64),
 	engine{name: "prefill", tp: 1, order: "block token head component dim", block: 16, blocks: 128},
 	engine{name: "decode", tp: 1, order: "block head token component dim", block: 16, blocks: 128}, 128 * 16}
 
@@ -69,6 +69,12 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	for _, c := range cases {
 		in("moves/"+c.name, c, moves)
 		in("several-at-once/"+c.name, c, several)
+	}
+	for _, c := range groupCases {
+		in("groups/"+c.name, c, movesGroups)
+		in("spans/"+c.name, c, movesSpans)
+		in("refuses/"+c.name, c, refusesGroups)
+		in("stale-before/"+c.name, c, staleGroups)
 	}
 	small := cases[0]
 	in("refuses", small, refuses)
@@ -105,9 +111,9 @@ func moves(t *testing.T, w *world) {
 			w.source.guard(0x11)
 			w.destination.guard(0x77)
 			src, dst := w.source.alloc(t, n), w.destination.alloc(t, n)
-			w.fill(src, n, 1)
+			w.source.write(w.source.memory(), w.tokens(src, 0, n, plan.Range{}), 1)
 			source, want := w.source.image(), w.destination.image()
-			w.expect(want, dst, c.from, c.to, c.layers, 1)
+			w.destination.write(want, w.tokens(dst, c.from, c.to, c.layers), 1)
 			done := w.move(transferCase{direction: d, source: src, destination: dst, from: c.from, to: c.to, layers: c.layers})
 			what := c.name + ", " + name
 			w.compare(w.destination, want, what)
@@ -128,14 +134,8 @@ func moves(t *testing.T, w *world) {
 			if done.Bytes != bytes || done.Segments < 1 || done.Elapsed <= 0 {
 				t.Errorf("%s: completion %+v, want %d bytes", what, done, bytes)
 			}
-			for _, e := range []struct {
-				end   *end
-				table []uint32
-			}{{w.source, src}, {w.destination, dst}} {
-				if err := e.end.blocks.Release(e.table); err != nil {
-					t.Fatal(err)
-				}
-			}
+			w.source.free(t, src)
+			w.destination.free(t, dst)
 		}
 	}
 }
@@ -153,18 +153,18 @@ func several(t *testing.T, w *world) {
 	}
 	plans := w.proven.Plan()
 	type request struct {
-		src, dst []uint32
+		src, dst [][]uint32
 		salt     uint64
 	}
 	var requests []request
 	for i := range 3 {
 		r := request{w.source.alloc(t, n), w.destination.alloc(t, n), uint64(100 + i)}
-		w.fill(r.src, n, r.salt)
+		w.source.write(w.source.memory(), w.tokens(r.src, 0, n, plan.Range{}), r.salt)
 		requests = append(requests, r)
 	}
 	want := w.destination.image()
 	for i, r := range requests {
-		w.expect(want, r.dst, 0, n, plan.Range{}, r.salt)
+		w.destination.write(want, w.tokens(r.dst, 0, n, plan.Range{}), r.salt)
 		d := transport.Read
 		if i == 1 {
 			d = transport.Write
@@ -285,13 +285,13 @@ func staleBefore(t *testing.T, w *world) {
 		if d == transport.Write {
 			table = dst
 		}
-		granter.release(t, table[1:2])
+		granter.release(t, 0, table[0][1:2])
 		err = w.submit(w.submitter(d), op)
 		var stale *transport.Stale
 		if !errors.As(err, &stale) {
 			t.Errorf("%s: got %v, want *Stale", name, err)
-		} else if stale.Block != table[1] || stale.Found != stale.Granted+1 {
-			t.Errorf("%s: %v, want block %d", name, stale, table[1])
+		} else if stale.Block != table[0][1] || stale.Found != stale.Granted+1 {
+			t.Errorf("%s: %v, want block %d", name, stale, table[0][1])
 		}
 		w.compare(w.destination, untouched, "stale "+name)
 		// Tokens whose blocks are still there move.
@@ -300,8 +300,8 @@ func staleBefore(t *testing.T, w *world) {
 			t.Errorf("%s: tokens of another block: %v", name, err)
 		}
 		w.destination.guard(0x77) // what the last one wrote is right to be there
-		w.source.blocks.Release(src)
-		w.destination.blocks.Release(dst)
+		w.source.free(t, src)
+		w.destination.free(t, dst)
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/memory/host"
-	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -53,28 +50,17 @@ func theirs(c engine) []uint32 {
 // parent read, and pushes when told to, until its input ends.
 func Serve(p transport.Provider, in io.Reader, out io.Writer) error {
 	say := json.NewEncoder(out)
-	pair, err := big.pair()
-	if err != nil {
-		return err
-	}
-	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget())
-	if err != nil {
-		return err
-	}
-	proven, err := proof.Check(pair, pl)
+	pair, proven, err := big.proven()
 	if err != nil {
 		return err
 	}
 	var owner host.Owner
-	g := host.Group{Blocks: big.source.blocks}
-	for _, r := range pair.Source.Ranks[0][0].Regions {
-		g.Regions = append(g.Regions, host.Region{Name: r.Name, Bytes: r.Bytes})
-	}
-	pool, err := owner.Open(host.Spec{Engine: big.source.name, Groups: []host.Group{g}}, host.Options{SmallPages: true})
+	memory := groups(&pair.Source, 0)
+	pool, err := owner.Open(host.Spec{Engine: big.source.name, Groups: memory}, host.Options{SmallPages: true})
 	if err != nil {
 		return err
 	}
-	for i := range g.Regions {
+	for i := range memory[0].Regions {
 		b := pool.Buffer(0, i).Bytes()
 		for k := range b {
 			b[k] = 1
@@ -311,7 +297,7 @@ func connect(t *testing.T, c Child, provider transport.Provider) *pairing {
 	p := &pairing{world: &world{t: t, c: big, h: Harness{Destination: provider}}, child: c, from: bufio.NewScanner(c.Out), to: json.NewEncoder(c.In)}
 	p.pair, p.proven = big.prove(t)
 	p.digest = p.proven.Digest()
-	p.destination = p.end(&p.pair.Destination, provider, 1)
+	p.destination = p.end(p.pair.Destination, &p.pair.Destination, provider, 1)
 	l := p.hear()
 	if l.Address == nil {
 		t.Fatalf("the other process says %+v, want its address", l)

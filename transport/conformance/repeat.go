@@ -25,10 +25,10 @@ func Repeat(t *testing.T, h Harness, times int) []Outcome {
 	n := w.c.tokens
 	src, dst := w.source.alloc(t, n), w.destination.alloc(t, n)
 	w.source.guard(0x11)
-	w.fill(src, n, 1)
+	w.source.write(w.source.memory(), w.tokens(src, 0, n, plan.Range{}), 1)
 	w.destination.guard(0x77)
 	want := w.destination.image()
-	w.expect(want, dst, 0, n, plan.Range{}, 1)
+	w.destination.write(want, w.tokens(dst, 0, n, plan.Range{}), 1)
 	var out []Outcome
 	for range times {
 		w.destination.guard(0x77)
@@ -37,7 +37,7 @@ func Repeat(t *testing.T, h Harness, times int) []Outcome {
 	return out
 }
 
-func (w *world) once(x transferCase, want [][][]byte) Outcome {
+func (w *world) once(x transferCase, want [][][][]byte) Outcome {
 	w.t.Helper()
 	op, err := w.grant(x)
 	if err != nil {
@@ -58,17 +58,16 @@ func (w *world) once(x transferCase, want [][][]byte) Outcome {
 			if c[0].Err != nil {
 				return Outcome{Err: c[0].Err}
 			}
-			wrong := 0
-			for r := range want {
-				for i := range want[r] {
-					for k, v := range w.destination.bytes(r, i) {
-						if v != want[r][i][k] {
-							wrong++
-						}
+			var out Outcome
+			for r, rank := range w.destination.memory() {
+				for g, group := range rank {
+					for i, b := range group {
+						n, _ := wrong(b, want[r][g][i])
+						out.Wrong += n
 					}
 				}
 			}
-			return Outcome{Wrong: wrong}
+			return out
 		}
 		select {
 		case <-p.Ready():

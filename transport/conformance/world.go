@@ -7,145 +7,17 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
-	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/build"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 )
-
-// engine is one side of a case, in short form.
-type engine struct {
-	name       string
-	tp, dcp    int
-	interleave int
-	stages     []int  // nil: one
-	order      string // "block head token component dim"; "a|b" as last word: branches of the components
-	block      int
-	blocks     int
-}
-
-// pairCase is a pair of engines.
-type pairCase struct {
-	name                string
-	layers              int
-	components          []geometry.Component
-	source, destination engine
-	tokens              int64
-}
-
-func kv(heads, dim int) []geometry.Component {
-	return []geometry.Component{{Name: "k", Heads: heads, Dim: dim, DType: geometry.BF16}, {Name: "v", Heads: heads, Dim: dim, DType: geometry.BF16}}
-}
-
-var axes = map[string]geometry.Axis{"block": geometry.Block, "head": geometry.Head, "token": geometry.Token, "dim": geometry.Dim, "layer": geometry.Layer}
-
-// spec reads an order.
-func spec(order string, comps []geometry.Component) layout.Spec {
-	item := func(word string) layout.Item { return layout.Item{Axis: axes[word]} }
-	var s layout.Spec
-	for word := range strings.FieldsSeq(order) {
-		switch {
-		case word == "component":
-			s.Order = append(s.Order, layout.Entry{Component: true})
-		case strings.Contains(word, "|"):
-			branch := map[string][]layout.Item{}
-			for i, items := range strings.Split(word, "|") {
-				for w := range strings.SplitSeq(items, ",") {
-					branch[comps[i].Name] = append(branch[comps[i].Name], item(w))
-				}
-			}
-			s.Order = append(s.Order, layout.Entry{Branch: branch})
-		default:
-			s.Order = append(s.Order, layout.Entry{Item: item(word)})
-		}
-	}
-	return s
-}
-
-// side makes a plan.Side of an engine.
-func (e engine) side(m geometry.Model) (plan.Side, error) {
-	order, err := shard.Order(nil)
-	if err != nil {
-		return plan.Side{}, err
-	}
-	stages := e.stages
-	if stages == nil {
-		stages = []int{m.Layers}
-	}
-	s := plan.Side{Engine: e.name, Model: m, Groups: []plan.Pool{{Block: e.block, Blocks: e.blocks}},
-		Shard: shard.Spec{TP: e.tp, Stages: stages, DCPSize: max(e.dcp, 1), Interleave: max(e.interleave, 1), Order: order}}
-	g := m.Groups[0]
-	for r := range s.Shard.Ranks() {
-		part := s.Shard.Part(g, r)
-		l, err := spec(e.order, g.Components).Resolve(layout.Extent{Layers: part.Layers, Blocks: e.blocks, Tokens: e.block, Heads: len(part.Heads), Components: g.Components})
-		if err != nil {
-			return plan.Side{}, fmt.Errorf("lay out rank %d of %s: %w", r, e.name, err)
-		}
-		s.Ranks = append(s.Ranks, []*layout.Layout{l})
-	}
-	return s, nil
-}
-
-func (c pairCase) pair() (*plan.Pair, error) {
-	m := geometry.Model{Name: c.name, Layers: c.layers, Groups: []geometry.Group{{Components: c.components}}}
-	for l := range c.layers {
-		m.Groups[0].Layers = append(m.Groups[0].Layers, l)
-	}
-	s, err := c.source.side(m)
-	if err != nil {
-		return nil, err
-	}
-	d, err := c.destination.side(m)
-	if err != nil {
-		return nil, err
-	}
-	p := &plan.Pair{Source: s, Destination: d}
-	return p, p.Validate()
-}
-
-// assign gives every head of every destination rank to a source rank that has
-// it, the first one.
-func assign(p *plan.Pair) []plan.Assignment {
-	var out []plan.Assignment
-	g := p.Source.Model.Groups[0]
-	for d := range p.Destination.Ranks {
-		need := p.Destination.Shard.Part(g, d)
-		heads := need.Heads
-		if heads == nil {
-			heads = []int{0}
-		}
-		for _, h := range heads {
-			taken := map[string]bool{} // source layers and tokens
-			for s := range p.Source.Ranks {
-				have := p.Source.Shard.Part(g, s)
-				if have.Heads != nil && !slices.Contains(have.Heads, h) {
-					continue
-				}
-				from, to := max(have.Layers[0], need.Layers[0]), min(have.Layers[len(have.Layers)-1], need.Layers[len(need.Layers)-1])+1
-				key := fmt.Sprint(from, to, have.Phase)
-				if from >= to || taken[key] {
-					continue
-				}
-				taken[key] = true
-				a := plan.Assignment{Components: 1<<len(g.Components) - 1, Destination: d, Source: s, Layers: plan.Range{From: from, To: to}, Heads: plan.Range{From: h, To: h + 1}}
-				if have.Size > 1 {
-					a.Tokens = plan.Tokens{Size: have.Size, Interleave: have.Interleave, Phase: have.Phase}
-				}
-				out = append(out, a)
-			}
-		}
-	}
-	return out
-}
 
 // world is a case with memory, connected.
 type world struct {
@@ -163,29 +35,12 @@ type world struct {
 
 // end is one side of a world.
 type end struct {
-	side     *plan.Side
+	engine   plan.Side  // with all groups that it has: memory is by these
+	side     *plan.Side // as it is in the pair
 	provider transport.Provider
 	pools    []*host.Pool
-	blocks   *host.Blocks
+	blocks   []*host.Blocks // by group of the pair
 	peer     transport.PeerID
-}
-
-// prove plans and proves a case.
-func (c pairCase) prove(t testing.TB) (*plan.Pair, proof.Proven) {
-	t.Helper()
-	pair, err := c.pair()
-	if err != nil {
-		t.Fatalf("case %s: %+v", c.name, err)
-	}
-	pl, err := build.Build(pair, assign(pair), nil, plan.DefaultBudget())
-	if err != nil {
-		t.Fatalf("case %s: build: %+v", c.name, err)
-	}
-	proven, err := proof.Check(pair, pl)
-	if err != nil {
-		t.Fatalf("case %s: prove: %+v", c.name, err)
-	}
-	return pair, proven
 }
 
 // open makes memory for a case, registers it, connects the sides and prepares
@@ -195,11 +50,14 @@ func open(t testing.TB, h Harness, c pairCase) *world {
 	w := &world{t: t, c: c, h: h}
 	w.pair, w.proven = c.prove(t)
 	w.digest = w.proven.Digest()
-	w.source = w.end(&w.pair.Source, h.Source, 1)
-	w.destination = w.end(&w.pair.Destination, h.Destination, 2)
+	source, destination, err := c.sides()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.source = w.end(source, &w.pair.Source, h.Source, 1)
+	w.destination = w.end(destination, &w.pair.Destination, h.Destination, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var err error
 	if w.destination.peer, err = h.Destination.Connect(ctx, h.Source.Address()); err != nil {
 		t.Fatal(err)
 	}
@@ -215,25 +73,50 @@ func open(t testing.TB, h Harness, c pairCase) *world {
 	return w
 }
 
-func (w *world) end(s *plan.Side, p transport.Provider, seed uint64) *end {
+func (w *world) end(engine plan.Side, s *plan.Side, p transport.Provider, seed uint64) *end {
 	w.t.Helper()
-	e := &end{side: s, provider: p, blocks: host.NewBlocks(s.Groups[0].Blocks, seed)}
-	for r, layouts := range s.Ranks {
-		var g host.Group
-		g.Blocks = s.Groups[0].Blocks
-		for _, region := range layouts[0].Regions {
-			g.Regions = append(g.Regions, host.Region{Name: region.Name, Bytes: region.Bytes})
-		}
-		pool, err := w.owner.Open(host.Spec{Engine: s.Engine, Rank: r, Groups: []host.Group{g}}, host.Options{SmallPages: true})
+	e := &end{engine: engine, side: s, provider: p}
+	for g := range s.Groups {
+		e.blocks = append(e.blocks, host.NewBlocks(s.Groups[g].Blocks, seed))
+	}
+	for r := range engine.Ranks {
+		pool, err := w.owner.Open(host.Spec{Engine: engine.Engine, Rank: r, Groups: groups(&engine, r)}, host.Options{SmallPages: true})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		e.pools = append(e.pools, pool)
-		if err := p.Register(pool.Rank()); err != nil {
+		rank := pool.Rank()
+		for g, l := range engine.Ranks[r] {
+			if l == nil { // an engine need not count what it has not
+				rank.Generations[g] = nil
+			}
+		}
+		if err := p.Register(rank); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	return e
+}
+
+// regions is how many regions a layout has, which may be none.
+func regions(l *layout.Layout) int {
+	if l == nil {
+		return 0
+	}
+	return len(l.Regions)
+}
+
+// groups are the memory of a rank of an engine.
+func groups(s *plan.Side, rank int) []host.Group {
+	var out []host.Group
+	for g, l := range s.Ranks[rank] {
+		group := host.Group{Blocks: s.Groups[g].Blocks}
+		for i := range regions(l) {
+			group.Regions = append(group.Regions, host.Region{Name: l.Regions[i].Name, Bytes: l.Regions[i].Bytes})
+		}
+		out = append(out, group)
+	}
+	return out
 }
 
 // close closes the providers, then the memory, and looks for what is left.
@@ -259,34 +142,81 @@ func (w *world) close() {
 	}
 }
 
-// bytes returns the region of a rank.
-func (e *end) bytes(rank, region int) []byte { return e.pools[rank].Buffer(0, region).Bytes() }
-
-// alloc takes blocks for n tokens.
-func (e *end) alloc(t testing.TB, n int64) []uint32 {
-	t.Helper()
-	_, hi := transport.Entries(e.side, 0, 0, n)
-	table, err := e.blocks.Alloc(int(hi))
-	if err != nil {
-		t.Fatal(err)
+// memory is all bytes of a side, [rank][group of the engine][region].
+func (e *end) memory() [][][][]byte {
+	out := make([][][][]byte, len(e.pools))
+	for r, layouts := range e.engine.Ranks {
+		out[r] = make([][][]byte, len(layouts))
+		for g, l := range layouts {
+			for i := range regions(l) {
+				out[r][g] = append(out[r][g], e.pools[r].Buffer(g, i).Bytes())
+			}
+		}
 	}
-	return table
+	return out
 }
 
-// generations are those of a table now.
-func (e *end) generations(table []uint32) [][]uint64 {
-	out := make([]uint64, len(table))
-	for i, b := range table {
-		out[i] = e.pools[0].Generations(0).Load(int(b))
+// spread calls f for every region of a side.
+func (e *end) spread(f func(b []byte)) {
+	for _, rank := range e.memory() {
+		for _, group := range rank {
+			for _, b := range group {
+				f(b)
+			}
+		}
 	}
-	return [][]uint64{out}
 }
 
-// release gives blocks back on every rank.
-func (e *end) release(t testing.TB, table []uint32) {
+// alloc takes blocks for n tokens: tables by group of the pair. That of a ring
+// has its entries, however many tokens there are.
+func (e *end) alloc(t testing.TB, n int64) [][]uint32 {
 	t.Helper()
-	for _, p := range e.pools {
-		if err := p.Release(0, table); err != nil {
+	var out [][]uint32
+	for g := range e.side.Groups {
+		_, need := stamp.Entries(e.side, g, 0, n)
+		if ring := e.side.Groups[g].Ring; ring > 0 {
+			need = int64(ring)
+		}
+		table, err := e.blocks[g].Alloc(int(need))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, table)
+	}
+	return out
+}
+
+// free gives the blocks of tables to others, without anybody noticing.
+func (e *end) free(t testing.TB, tables [][]uint32) {
+	t.Helper()
+	for g, table := range tables {
+		if err := e.blocks[g].Release(table); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// generations are those of tables now, on any rank that holds the group.
+func (e *end) generations(tables [][]uint32) [][]uint64 {
+	out := make([][]uint64, len(tables))
+	for g, table := range tables {
+		r := slices.IndexFunc(e.side.Ranks, func(l []*layout.Layout) bool { return l[g] != nil })
+		for _, b := range table {
+			out[g] = append(out[g], e.pools[r].Generations(e.side.OwnGroup(g)).Load(int(b)))
+		}
+	}
+	return out
+}
+
+// release gives blocks of a group of the pair back on every rank that holds
+// them.
+func (e *end) release(t testing.TB, group int, ids []uint32) {
+	t.Helper()
+	for r, p := range e.pools {
+		if e.side.Ranks[r][group] == nil {
+			continue
+		}
+		if err := p.Release(e.side.OwnGroup(group), ids); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -294,52 +224,91 @@ func (e *end) release(t testing.TB, table []uint32) {
 
 // guard fills all memory of a side with a pattern.
 func (e *end) guard(salt byte) {
-	for r, layouts := range e.side.Ranks {
-		for i := range layouts[0].Regions {
-			b := e.bytes(r, i)
-			for k := range b {
-				b[k] = byte(k*31+k>>8) ^ salt
-			}
+	e.spread(func(b []byte) {
+		for k := range b {
+			b[k] = byte(k*31+k>>8) ^ salt
 		}
-	}
+	})
 }
 
 // value is what an element holds, unlike its neighbours' in any direction.
 func value(c geometry.Coord, salt uint64) uint64 {
 	h := fnv.New64a()
 	var b [8]byte
-	for _, v := range []uint64{uint64(c.Component), uint64(c.Layer), uint64(c.Head), uint64(c.Token), uint64(c.Dim), salt} {
+	for _, v := range []uint64{uint64(c.Group), uint64(c.Component), uint64(c.Layer), uint64(c.Head), uint64(c.Token), uint64(c.Dim), salt} {
 		binary.LittleEndian.PutUint64(b[:], v)
 		h.Write(b[:])
 	}
 	return h.Sum64()
 }
 
-// each calls f for every element of tokens [from, to) and the layers that a
-// rank holds, with its place under the table.
-func (e *end) each(rank int, table []uint32, from, to int64, layers plan.Range, f func(c geometry.Coord, region int, offset, size int64)) {
-	g := e.side.Model.Groups[0]
-	part := e.side.Shard.Part(g, rank)
-	l := e.side.Ranks[rank][0]
-	block := int64(e.side.Groups[0].Block)
-	heads := part.Heads
-	if heads == nil {
-		heads = []int{0}
+// part is some of a request on one side: its tables with the leading entries
+// that they leave out, and by group the tokens (of states, [0, 1) is the state).
+type part struct {
+	tables [][]uint32
+	first  []int64 // nil: none
+	spans  []stamp.Span
+	layers plan.Range // the zero value is all
+}
+
+// tokens is the part of tokens [from, to) of every group of tokens, and of
+// every state.
+func (w *world) tokens(tables [][]uint32, from, to int64, layers plan.Range) part {
+	p := part{tables: tables, layers: layers}
+	for _, g := range w.pair.Source.Model.Groups {
+		span := stamp.Span{From: from, To: to}
+		if g.State {
+			span = stamp.Span{From: 0, To: 1}
+		}
+		p.spans = append(p.spans, span)
 	}
-	for t := from; t < to; t++ {
-		u, ok := part.Local(t)
-		if !ok {
+	return p
+}
+
+// each calls f for every element of a part that a rank holds, with its place
+// in the memory of the engine. An element of several tokens counts by the first
+// of them; it is in the part with the last, if it scales others with the first.
+func (e *end) each(rank int, p part, f func(c geometry.Coord, group, region int, offset, size int64)) {
+	for gi, g := range e.side.Model.Groups {
+		l, own := e.side.Ranks[rank][gi], e.side.Part(gi, rank)
+		if l == nil {
 			continue
 		}
+		block, skip := int64(e.side.Groups[gi].Block), int64(0)
+		if p.first != nil {
+			skip = p.first[gi]
+		}
 		for ci, comp := range g.Components {
-			for li, layer := range part.Layers {
-				if layers != (plan.Range{}) && (layer < layers.From || layer >= layers.To) {
+			entry := int64(comp.EntryTokens())
+			for t := p.spans[gi].From / entry * entry; t < p.spans[gi].To; t += entry {
+				decides := t + entry - 1
+				if comp.Scales != "" {
+					decides = t
+				}
+				u, held := own.Local(t)
+				if g.State {
+					u, held = 0, true
+				}
+				if !held || decides < p.spans[gi].From || decides >= p.spans[gi].To {
 					continue
 				}
-				for hi, head := range heads {
-					for dim := range comp.Dim {
-						region, bit := l.Bit(ci, li, int64(table[u/block]), u%block, int64(hi), int64(dim))
-						f(geometry.Coord{Component: ci, Layer: layer, Head: head, Token: t, Dim: dim}, region, bit/8, comp.DType.Bits()/8)
+				if u/block < skip { // no longer held
+					continue
+				}
+				id := int64(p.tables[gi][u/block-skip])
+				for li, layer := range own.Layers {
+					if p.layers != (plan.Range{}) && (layer < p.layers.From || layer >= p.layers.To) {
+						continue
+					}
+					for hi := range max(len(own.Heads[ci]), 1) {
+						c := geometry.Coord{Group: gi, Component: ci, Layer: layer, Token: t}
+						if comp.Heads > 0 {
+							c.Head = own.Heads[ci][hi]
+						}
+						for c.Dim = range comp.Dim {
+							region, bit := l.Bit(ci, li, id, u%block/entry, int64(hi), int64(c.Dim))
+							f(c, e.side.OwnGroup(gi), region, bit/8, comp.DType.Bits()/8)
+						}
 					}
 				}
 			}
@@ -354,53 +323,57 @@ func put(b []byte, offset, size int64, v uint64) {
 	}
 }
 
-// fill writes the elements of a request into the source.
-func (w *world) fill(table []uint32, n int64, salt uint64) {
-	for r := range w.source.pools {
-		w.source.each(r, table, 0, n, plan.Range{}, func(c geometry.Coord, region int, offset, size int64) {
-			put(w.source.bytes(r, region), offset, size, value(c, salt))
+// write puts the elements of a part into memory of a side, or an image of it.
+func (e *end) write(into [][][][]byte, p part, salt uint64) {
+	for r := range into {
+		e.each(r, p, func(c geometry.Coord, group, region int, offset, size int64) {
+			put(into[r][group][region], offset, size, value(c, salt))
 		})
 	}
 }
 
-// image is a copy of all memory of a side, [rank][region].
-func (e *end) image() [][][]byte {
-	out := make([][][]byte, len(e.pools))
-	for r, layouts := range e.side.Ranks {
-		for i := range layouts[0].Regions {
-			out[r] = append(out[r], bytes.Clone(e.bytes(r, i)))
+// image is a copy of all memory of a side.
+func (e *end) image() [][][][]byte {
+	out := e.memory()
+	for _, rank := range out {
+		for _, group := range rank {
+			for i := range group {
+				group[i] = bytes.Clone(group[i])
+			}
 		}
 	}
 	return out
 }
 
-// expect writes into an image of the destination what a request must bring.
-func (w *world) expect(image [][][]byte, table []uint32, from, to int64, layers plan.Range, salt uint64) {
-	for r := range image {
-		w.destination.each(r, table, from, to, layers, func(c geometry.Coord, region int, offset, size int64) {
-			put(image[r][region], offset, size, value(c, salt))
-		})
+// wrong counts the bytes of a region that are not as in an image; first is the
+// first of them, -1 where there is none.
+func wrong(got, want []byte) (n, first int) {
+	first = -1
+	if bytes.Equal(got, want) {
+		return 0, first
 	}
+	for k := range got {
+		if got[k] != want[k] {
+			if n++; first < 0 {
+				first = k
+			}
+		}
+	}
+	return n, first
 }
 
 // compare holds a side against an image, byte for byte.
-func (w *world) compare(e *end, image [][][]byte, what string) {
+func (w *world) compare(e *end, image [][][][]byte, what string) {
 	w.t.Helper()
+	have := e.memory()
 	for r := range image {
-		for i := range image[r] {
-			got := e.bytes(r, i)
-			if bytes.Equal(got, image[r][i]) {
-				continue
-			}
-			wrong, first := 0, -1
-			for k := range got {
-				if got[k] != image[r][i][k] {
-					if wrong++; first < 0 {
-						first = k
-					}
+		for g := range image[r] {
+			for i, want := range image[r][g] {
+				got := have[r][g][i]
+				if n, first := wrong(got, want); n > 0 {
+					w.t.Errorf("%s: %s rank %d group %d region %d: %d of %d bytes are wrong, the first at %d: %#x, want %#x", what, e.side.Engine, r, g, i, n, len(got), first, got[first], want[first])
 				}
 			}
-			w.t.Errorf("%s: %s rank %d region %d: %d of %d bytes are wrong, the first at %d: %#x, want %#x", what, e.side.Engine, r, i, wrong, len(got), first, got[first], image[r][i][first])
 		}
 	}
 }
@@ -408,11 +381,14 @@ func (w *world) compare(e *end, image [][][]byte, what string) {
 // transferCase is one request's movement.
 type transferCase struct {
 	direction           transport.Direction
-	source, destination []uint32
+	source, destination [][]uint32
 	from, to            int64
-	layers              plan.Range
-	edges               []stamp.EdgeKey
-	deadline            time.Duration // 0: patience
+	spans               []stamp.Span
+	// Leading entries that the tables leave out, by group; nil: none.
+	sourceFirst, destinationFirst []int64
+	layers                        plan.Range
+	edges                         []stamp.EdgeKey
+	deadline                      time.Duration // 0: patience
 	// changed, where not nil, edits what is granted and what is submitted.
 	changed func(g *transport.Grant, op *transport.Operation)
 }
@@ -429,22 +405,22 @@ func (w *world) grant(x transferCase) (transport.Operation, error) {
 	if x.direction == transport.Write {
 		submitter, granter = granter, submitter
 	}
-	req := stamp.Request{ID: fmt.Sprint(w.serial), Plan: w.digest, From: x.from, To: x.to, Layers: x.layers, Edges: x.edges}
+	req := stamp.Request{ID: fmt.Sprint(w.serial), Plan: w.digest, From: x.from, To: x.to, Spans: x.spans, Layers: x.layers, Edges: x.edges}
 	g := transport.Grant{ID: id, Peer: granter.peer, Direction: x.direction, Request: req, Deadline: time.Now().Add(patience)}
 	op := transport.Operation{Peer: submitter.peer, Grant: id, Direction: x.direction, Request: req, Deadline: time.Now().Add(x.deadline)}
-	sided := submitter.provider.Capabilities().OneSided
-	if x.direction == transport.Read {
-		g.Request.Source, g.Generations = [][]uint32{x.source}, w.source.generations(x.source)
-		op.Request.Destination = [][]uint32{x.destination}
-		if sided {
-			op.Request.Source, op.PeerGenerations = [][]uint32{x.source}, g.Generations
-		}
-	} else {
-		g.Request.Destination, g.Generations = [][]uint32{x.destination}, w.destination.generations(x.destination)
-		op.Request.Source = [][]uint32{x.source}
-		if sided {
-			op.Request.Destination, op.PeerGenerations = [][]uint32{x.destination}, g.Generations
-		}
+	from := func(r *stamp.Request) { r.Source, r.SourceFirst = x.source, x.sourceFirst }
+	to := func(r *stamp.Request) { r.Destination, r.DestinationFirst = x.destination, x.destinationFirst }
+	granted, own := from, to
+	g.Generations = w.source.generations(x.source)
+	if x.direction == transport.Write {
+		granted, own = to, from
+		g.Generations = w.destination.generations(x.destination)
+	}
+	granted(&g.Request)
+	own(&op.Request)
+	if submitter.provider.Capabilities().OneSided {
+		granted(&op.Request)
+		op.PeerGenerations = g.Generations
 	}
 	if x.changed != nil {
 		x.changed(&g, &op)

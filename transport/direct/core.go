@@ -208,11 +208,13 @@ func (c *Core) Grant(g transport.Grant) error {
 	if err := p.Stamper.Validate(&g.Request); err != nil {
 		return err
 	}
-	tables := Tables(&g.Request, p.Local)
-	if err := CheckTables(p.Engine(p.Local), tables, g.Generations, g.Request.From, g.Request.To); err != nil {
+	if err := CheckTables(p.Pair, &g.Request, p.Local, g.Generations); err != nil {
 		return err
 	}
-	g.Request.Source, g.Request.Destination = Clone(g.Request.Source), Clone(g.Request.Destination)
+	for _, s := range [2]transport.Side{transport.Source, transport.Destination} {
+		Of(&g.Request, s).Clone().put(&g.Request, s)
+	}
+	g.Request.Spans, g.Request.Edges = slices.Clone(g.Request.Spans), slices.Clone(g.Request.Edges)
 	g.Generations = Clone(g.Generations)
 	c.grants[g.ID] = &Grant{Grant: g, plan: p}
 	return nil

@@ -222,11 +222,11 @@ func (j *Job) copy(t task, w *worker) (bytes, segments int64, err error) {
 			if of == nil || s.Run != of && (s.Run.SourceRegion != of.SourceRegion || s.Run.DestinationRegion != of.DestinationRegion || w.cursor.Group() != group) {
 				w.copier.Flush()
 				group = w.cursor.Group()
-				src, err := span(&source.Rank, group, s.Run.SourceRegion)
+				src, err := span(&source.Rank, j.Plan.Pair.Source.OwnGroup(group), s.Run.SourceRegion)
 				if err != nil {
 					return err
 				}
-				dst, err := span(&destination.Rank, group, s.Run.DestinationRegion)
+				dst, err := span(&destination.Rank, j.Plan.Pair.Destination.OwnGroup(group), s.Run.DestinationRegion)
 				if err != nil {
 					return err
 				}

@@ -1,6 +1,9 @@
 package direct
 
 import (
+	"slices"
+
+	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -30,12 +33,12 @@ func Local(p *Plan, op *transport.Operation, c *Core) (*Submission, error) {
 	}
 	s := &Submission{Plan: p, Edges: p.Stamper.Edges(&op.Request), op: op}
 	side := p.Engine(p.Local)
-	tables := Tables(&op.Request, p.Local)
+	tables := Of(&op.Request, p.Local).Tables
 	unused := make([][]uint64, len(tables)) // our own generations are not the caller's to say
 	for g := range tables {
 		unused[g] = make([]uint64, len(tables[g]))
 	}
-	if err := CheckTables(side, tables, unused, op.Request.From, op.Request.To); err != nil {
+	if err := CheckTables(p.Pair, &op.Request, p.Local, unused); err != nil {
 		return nil, err
 	}
 	var err error
@@ -45,10 +48,10 @@ func Local(p *Plan, op *transport.Operation, c *Core) (*Submission, error) {
 	}
 	if op.Direction == transport.Write {
 		// What is pushed must still be there when it was pushed.
-		entries, _ := Slice(side, tables, unused, op.Request.From, op.Request.To)
+		entries, _ := Slice(p.Pair, &op.Request, p.Local, unused)
 		s.Snapshot = map[int][][]uint64{}
 		for r, m := range s.Memories {
-			if s.Snapshot[r], err = Snapshot(m, entries); err != nil {
+			if s.Snapshot[r], err = Snapshot(side, m, entries); err != nil {
 				return nil, err
 			}
 		}
@@ -58,10 +61,10 @@ func Local(p *Plan, op *transport.Operation, c *Core) (*Submission, error) {
 
 // Entries returns our block ids for the tokens of the operation.
 func (s *Submission) Entries() [][]uint32 {
-	side := s.Plan.Engine(s.Plan.Local)
-	out := make([][]uint32, len(side.Groups))
-	for g, t := range Tables(&s.op.Request, s.Plan.Local) {
-		lo, hi := transport.Entries(side, g, s.op.Request.From, s.op.Request.To)
+	tables := Of(&s.op.Request, s.Plan.Local).Tables
+	out := make([][]uint32, len(tables))
+	for g, t := range tables {
+		lo, hi := transport.Entries(s.Plan.Pair, &s.op.Request, s.Plan.Local, g)
 		out[g] = t[lo:hi]
 	}
 	return out
@@ -71,38 +74,39 @@ func (s *Submission) Entries() [][]uint32 {
 // as that one knows it.
 func (s *Submission) Ask(self transport.PeerID) (*Ask, error) {
 	r := &s.op.Request
-	a := &Ask{Peer: self, Grant: s.op.Grant, Direction: s.op.Direction, Plan: r.Plan, From: r.From, To: r.To, Layers: r.Layers, Edges: r.Edges}
-	tables := Tables(r, Other(s.Plan.Local))
-	if tables == nil {
+	a := &Ask{Peer: self, Grant: s.op.Grant, Direction: s.op.Direction, Request: scope(r)}
+	across := Other(s.Plan.Local)
+	if Of(r, across).Tables == nil {
 		return a, nil
 	}
-	side := s.Plan.Engine(Other(s.Plan.Local))
-	if err := CheckTables(side, tables, s.op.PeerGenerations, r.From, r.To); err != nil {
+	if err := CheckTables(s.Plan.Pair, r, across, s.op.PeerGenerations); err != nil {
 		return nil, err
 	}
-	a.Tables, a.Generations = Slice(side, tables, s.op.PeerGenerations, r.From, r.To)
+	a.Tables, a.Generations = Slice(s.Plan.Pair, r, across, s.op.PeerGenerations)
 	return a, nil
 }
 
 // Job is the operation, with the peer's tables and memory, ready to be
 // submitted to this side's Core. A write's job checks our own generations;
 // the peer's are the caller's to add.
-func (s *Submission) Job(peer [][]uint32, memories map[int]*Memory) *Job {
+func (s *Submission) Job(peer Held, memories map[int]*Memory) *Job {
 	j := &Job{Plan: s.Plan, Request: s.op.Request, Edges: s.Edges, Deadline: s.op.Deadline}
-	j.Set(Clone(Tables(&s.op.Request, s.Plan.Local)), s.Memories, peer, memories)
+	j.Request.Spans = slices.Clone(j.Request.Spans) // as the tables
+	j.Set(Of(&s.op.Request, s.Plan.Local).Clone(), s.Memories, peer, memories)
 	if s.Snapshot != nil {
-		j.Checks = append(j.Checks, SnapshotChecks(Clone(s.Entries()), s.Snapshot, s.Memories)...)
+		j.Checks = append(j.Checks, SnapshotChecks(s.Plan.Engine(s.Plan.Local), Clone(s.Entries()), s.Snapshot, s.Memories)...)
 	}
 	return j
 }
 
-// SnapshotChecks are the checks of a write's source blocks, by rank.
-func SnapshotChecks(entries [][]uint32, snapshot map[int][][]uint64, memories map[int]*Memory) []Check {
+// SnapshotChecks are the checks of a write's source blocks, by rank. As in
+// Checks, a rank without layers of a group has none of its.
+func SnapshotChecks(side *plan.Side, entries [][]uint32, snapshot map[int][][]uint64, memories map[int]*Memory) []Check {
 	var out []Check
 	for r, m := range memories {
 		for g := range entries {
-			if g < len(m.Generations) && g < len(snapshot[r]) {
-				out = append(out, Check{Group: g, Rank: r, Table: m.Generations[g], Blocks: entries[g], Granted: snapshot[r][g]})
+			if own := side.OwnGroup(g); own < len(m.Generations) && g < len(snapshot[r]) && side.Ranks[r][g] != nil {
+				out = append(out, Check{Group: g, Rank: r, Table: m.Generations[own], Blocks: entries[g], Granted: snapshot[r][g]})
 			}
 		}
 	}
@@ -111,12 +115,12 @@ func SnapshotChecks(entries [][]uint32, snapshot map[int][][]uint64, memories ma
 
 // Set fills in the tables and memories of both sides.
 // Preconditions: Plan is set; the job is not started.
-func (j *Job) Set(own [][]uint32, ours map[int]*Memory, peer [][]uint32, theirs map[int]*Memory) {
+func (j *Job) Set(own Held, ours map[int]*Memory, peer Held, theirs map[int]*Memory) {
+	own.put(&j.Request, j.Plan.Local)
+	peer.put(&j.Request, Other(j.Plan.Local))
 	if j.Plan.Local == transport.Source {
-		j.Request.Source, j.Source = own, ours
-		j.Request.Destination, j.Destination = peer, theirs
+		j.Source, j.Destination = ours, theirs
 		return
 	}
-	j.Request.Destination, j.Destination = own, ours
-	j.Request.Source, j.Source = peer, theirs
+	j.Destination, j.Source = ours, theirs
 }

@@ -347,11 +347,12 @@ func (p *Provider) corrupt(op transport.Operation) {
 		if pl.stamper.Cursor(&req, e, &c) != nil || !c.Next(&s) {
 			continue
 		}
-		r, ok := p.ranks[rankKey{pl.proven.Pair().Destination.Engine, e.Destination}]
+		destination := &pl.proven.Pair().Destination
+		r, ok := p.ranks[rankKey{destination.Engine, e.Destination}]
 		if !ok {
 			continue
 		}
-		r.Buffers[c.Group()][s.Run.DestinationRegion].Bytes()[s.DestinationOffset] ^= 0x10
+		r.Buffers[destination.OwnGroup(c.Group())][s.Run.DestinationRegion].Bytes()[s.DestinationOffset] ^= 0x10
 		return
 	}
 }

@@ -235,8 +235,8 @@ func (p *Provider) Submit(op transport.Operation) (transport.OpID, error) {
 	if err != nil {
 		return 0, err
 	}
-	j := local.Job(granted.Tables, remote)
-	j.Checks = append(j.Checks, direct.Checks(granted.Plan.Engine(granted.Plan.Local), granted.Tables, granted.Generations, op.Request.From, op.Request.To, remote)...)
+	j := local.Job(direct.Of(&granted.Request, granted.Plan.Local), remote)
+	j.Checks = append(j.Checks, direct.Checks(granted.Plan.Pair, &granted.Request, granted.Plan.Local, granted.Generations, remote)...)
 	gates := []*direct.Gate{&e.Gate, &granted.Grant.Gate}
 	back, _, err := e.remote.peer(self)
 	if err != nil {

@@ -112,12 +112,12 @@ func (w *world) boxes(by string, rng *rand.Rand) []box {
 	var out []box
 	if by == "layers" {
 		for l := m.layers.From; l < m.layers.To; l++ {
-			out = append(out, box{plan.Range{From: l, To: l + 1}, m.from, m.to})
+			out = append(out, box{layers: plan.Range{From: l, To: l + 1}, from: m.from, to: m.to})
 		}
 	} else {
 		for at := m.from; at < m.to; {
 			next := min(at+1+rng.Int64N(40), m.to)
-			out = append(out, box{m.layers, at, next})
+			out = append(out, box{layers: m.layers, from: at, to: next})
 			at = next
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 )
 
 // numbering gives every element of a request, whoever holds it, a number of
@@ -17,57 +18,69 @@ import (
 type numbering struct {
 	model  geometry.Model
 	tokens int64
-	base   []int64 // by group; its last is the count of all
-	passes [65]int // by element bits: in how many passes such elements spell out any number
+	base   [][]int64 // by group and component: its first number
+	count  int64     // of all
+	passes [65]int   // by element bits: in how many passes such elements spell out any number
 }
 
 func number(m geometry.Model, tokens int64) *numbering {
-	n := &numbering{model: m, tokens: tokens, base: []int64{0}}
+	n := &numbering{model: m, tokens: tokens}
 	for gi, g := range m.Groups {
-		n.base = append(n.base, n.base[gi]+int64(len(g.Components)*m.Layers)*int64(max(g.Heads(), 1))*tokens*n.dim(gi))
+		n.base = append(n.base, nil)
+		for ci, c := range g.Components {
+			n.base[gi] = append(n.base[gi], n.count)
+			n.count += int64(m.Layers) * n.entries(gi, ci) * int64(c.HeadCount()) * int64(c.Dim)
+		}
 	}
 	for bits := range n.passes {
 		n.passes[bits] = 1
-		for left := (n.base[len(m.Groups)] - 1) >> bits; bits > 0 && left > 0; left >>= bits {
+		for left := (n.count - 1) >> bits; bits > 0 && left > 0; left >>= bits {
 			n.passes[bits]++
 		}
 	}
 	return n
 }
 
-// dim is the widest row of a group.
-func (n *numbering) dim(gi int) int64 {
-	d := 0
-	for _, c := range n.model.Groups[gi].Components {
-		d = max(d, c.Dim)
+// entries is how many entries of a component the request's tokens have, the
+// last of which may be of fewer tokens.
+func (n *numbering) entries(gi, ci int) int64 {
+	g := n.model.Groups[gi]
+	if g.State {
+		return 1
 	}
-	return int64(d)
+	e := int64(g.Components[ci].EntryTokens())
+	return (n.tokens + e - 1) / e
 }
 
+// of is the number of an element. Its token is the first of its entry's.
 func (n *numbering) of(c geometry.Coord) int64 {
-	g := n.model.Groups[c.Group]
-	i := int64(c.Component*n.model.Layers + c.Layer)
-	i = i*int64(max(g.Heads(), 1)) + int64(c.Head)
-	return n.base[c.Group] + (i*n.tokens+c.Token)*n.dim(c.Group) + int64(c.Dim)
+	comp := &n.model.Groups[c.Group].Components[c.Component]
+	i := int64(c.Layer)*n.entries(c.Group, c.Component) + c.Token/int64(comp.EntryTokens())
+	i = i*int64(comp.HeadCount()) + int64(c.Head)
+	return n.base[c.Group][c.Component] + i*int64(comp.Dim) + int64(c.Dim)
 }
 
 // coord is the inverse of of.
 func (n *numbering) coord(id int64) geometry.Coord {
-	c := geometry.Coord{}
-	for n.base[c.Group+1] <= id {
-		c.Group++
+	var c geometry.Coord
+	for gi := range n.base {
+		for ci, base := range n.base[gi] {
+			if base <= id {
+				c.Group, c.Component = gi, ci
+			}
+		}
 	}
-	id -= n.base[c.Group]
+	comp := &n.model.Groups[c.Group].Components[c.Component]
+	id -= n.base[c.Group][c.Component]
 	take := func(size int64) int64 {
 		x := id % size
 		id /= size
 		return x
 	}
-	c.Dim = int(take(n.dim(c.Group)))
-	c.Token = take(n.tokens)
-	c.Head = int(take(int64(max(n.model.Groups[c.Group].Heads(), 1))))
-	c.Layer = int(take(int64(n.model.Layers)))
-	c.Component = int(id)
+	c.Dim = int(take(int64(comp.Dim)))
+	c.Head = int(take(int64(comp.HeadCount())))
+	c.Token = take(n.entries(c.Group, c.Component)) * int64(comp.EntryTokens())
+	c.Layer = int(id)
 	return c
 }
 
@@ -92,38 +105,60 @@ func (n *numbering) digit(id int64, bits uint8, pass int) uint64 {
 type place struct {
 	bit    int64
 	id     int64
-	token  int32
+	token  int32 // with which the element is moved; 0 for a state
 	layer  int16
-	group  int16
+	group  int16 // of the pair
+	own    int16 // the engine's number of the group
 	region int16
 	bits   uint8
 }
 
 // cache is the memory of one side, with the block tables of one request.
 type cache struct {
-	side   *plan.Side
+	engine *plan.Side // with all groups that it has: memory is by these
+	side   *plan.Side // as it is in the pair
 	n      *numbering
 	pools  []*host.Pool
-	tables [][]uint32
-	places [][]place // by rank: every element of the request's tokens from 0 on
+	raw    [][]uint32 // by group of the pair, as the engine gives its tables
+	gone   []int64    // leading entries of the request that they do not have
+	tables [][]uint32 // as a stamp.Request wants them
+	first  []int64    // leading entries that these leave out
+	places [][]place  // by rank: every element of the request's tokens that the side holds
 }
 
-// open makes a side's memory and deals block tables for tokens up to to, some
-// with surplus entries.
-func open(owner *host.Owner, s *plan.Side, n *numbering, to int64, rng *rand.Rand) (*cache, error) {
-	c := &cache{side: s, n: n}
-	for g, p := range s.Groups {
-		need := entries(s, g, to)
-		ids, err := host.NewBlocks(p.Blocks, rng.Uint64()).Alloc(need + rng.IntN(min(2, p.Blocks-need)+1))
+// open makes an engine's memory and deals block tables for tokens up to to,
+// some with surplus entries, and of windows some without what is no longer
+// needed.
+func open(owner *host.Owner, engine, side *plan.Side, n *numbering, to int64, rng *rand.Rand) (*cache, error) {
+	c := &cache{engine: engine, side: side, n: n}
+	for g, p := range side.Groups {
+		need := entries(side, g, to)
+		all := need
+		surplus := rng.IntN(max(min(2, p.Blocks-need), 0) + 1)
+		if p.Ring > 0 {
+			need, surplus = p.Ring, 0
+		}
+		window := side.Model.Groups[g].Window
+		if side.Model.Groups[g].State || window > 0 {
+			surplus = 0 // a table that is cut short ends with the request
+		}
+		ids, err := host.NewBlocks(p.Blocks, rng.Uint64()).Alloc(need + surplus)
 		if err != nil {
 			return nil, err
 		}
-		c.tables = append(c.tables, ids)
+		if window > 0 && p.Ring == 0 {
+			ids = ids[rng.IntN(spare(side, g, to)+1):]
+		}
+		c.raw, c.gone = append(c.raw, ids), append(c.gone, int64(max(0, all-len(ids))))
 	}
-	for r, layouts := range s.Ranks {
-		spec := host.Spec{Engine: s.Engine, Rank: r}
+	var err error
+	if c.tables, c.first, err = stamp.Held(side, c.raw, to); err != nil {
+		return nil, err
+	}
+	for r, layouts := range engine.Ranks {
+		spec := host.Spec{Engine: engine.Engine, Rank: r}
 		for g, l := range layouts {
-			group := host.Group{Blocks: s.Groups[g].Blocks}
+			group := host.Group{Blocks: engine.Groups[g].Blocks}
 			if l != nil {
 				for _, region := range l.Regions {
 					group.Regions = append(group.Regions, host.Region{Name: region.Name, Bytes: region.Bytes})
@@ -139,6 +174,31 @@ func open(owner *host.Owner, s *plan.Side, n *numbering, to int64, rng *rand.Ran
 		c.places = append(c.places, c.lay(r, to))
 	}
 	return c, nil
+}
+
+// held is the first token from which on a side holds every token up to to, if
+// its table leaves out the given number of leading entries: by looking at each.
+func held(s *plan.Side, g int, first, to int64) int64 {
+	block := int64(s.Groups[g].Block)
+	from := to
+	for ; from > 0; from-- {
+		for r := range s.Ranks {
+			if u, ok := s.Part(g, r).Local(from - 1); ok && u/block < first {
+				return from
+			}
+		}
+	}
+	return from
+}
+
+// spare is how many leading entries of a window's table are no longer needed:
+// the layers of a request of tokens up to to look back over the window only.
+func spare(s *plan.Side, g int, to int64) int {
+	n := 0
+	for held(s, g, int64(n+1), to) <= max(0, to-int64(s.Model.Groups[g].Window)) && n+1 < entries(s, g, to) {
+		n++
+	}
+	return n
 }
 
 func (c *cache) close() error {
@@ -161,30 +221,52 @@ func (c *cache) ranks() []memory.Rank {
 
 // lay lists the elements of tokens [0, to) that a rank holds.
 func (c *cache) lay(rank int, to int64) []place {
-	var out []place
+	size := 0
 	for gi, g := range c.side.Model.Groups {
-		l, part := c.side.Ranks[rank][gi], c.side.Shard.Part(g, rank)
+		for ci, comp := range g.Components {
+			part := c.side.Part(gi, rank)
+			size += int(c.n.entries(gi, ci)+1) / part.Size * len(part.Layers) * max(len(part.Heads[ci]), 1) * comp.Dim
+		}
+	}
+	out := make([]place, 0, size)
+	for gi, g := range c.side.Model.Groups {
+		l, part := c.side.Ranks[rank][gi], c.side.Part(gi, rank)
 		if l == nil {
 			continue
 		}
-		block := int64(c.side.Groups[gi].Block)
-		for t := range to {
-			u, held := part.Local(t)
-			if !held {
-				continue
-			}
-			id := int64(c.tables[gi][u/block])
-			for ci, comp := range g.Components {
+		block, end := int64(c.side.Groups[gi].Block), to
+		if g.State {
+			end = 1 // of its one place
+		}
+		for ci, comp := range g.Components {
+			e := int64(comp.EntryTokens())
+			for t := int64(0); t < end; t += e {
+				u, mine := t, true
+				if !g.State {
+					u, mine = part.Local(t)
+				}
+				moves := t + e - 1 // with the last of its tokens
+				if comp.Scales != "" {
+					moves = t
+				}
+				if !mine || u/block < c.gone[gi] || moves >= end {
+					continue
+				}
+				entry := u/block - c.gone[gi]
+				if ring := int64(c.side.Groups[gi].Ring); ring > 0 {
+					entry = u / block % ring
+				}
+				id := int64(c.raw[gi][entry])
 				for li, layer := range part.Layers {
-					for h := range part.HeadCount() {
+					for h := range max(len(part.Heads[ci]), 1) {
 						at := geometry.Coord{Group: gi, Component: ci, Layer: layer, Token: t}
-						if g.Heads() > 0 {
-							at.Head = part.Heads[h]
+						if comp.Heads > 0 {
+							at.Head = part.Heads[ci][h]
 						}
 						first := c.n.of(at)
 						for d := range int64(comp.Dim) {
-							region, bit := l.Bit(ci, li, id, u%block, int64(h), d)
-							out = append(out, place{bit, first + d, int32(t), int16(layer), int16(gi), int16(region), uint8(comp.DType.Bits())})
+							region, bit := l.Bit(ci, li, id, u%block/e, int64(h), d)
+							out = append(out, place{bit, first + d, int32(moves), int16(layer), int16(gi), int16(c.side.OwnGroup(gi)), int16(region), uint8(comp.DType.Bits())})
 						}
 					}
 				}
@@ -198,16 +280,24 @@ func (c *cache) lay(rank int, to int64) []place {
 type box struct {
 	layers   plan.Range
 	from, to int64
+	spans    []stamp.Span // by group, of states [0, 1); nil: from and to of every group of tokens, and every state
 }
 
-func (b box) holds(p *place) bool {
-	return int64(p.token) >= b.from && int64(p.token) < b.to && int(p.layer) >= b.layers.From && int(p.layer) < b.layers.To
+func (b box) holds(p *place, g *geometry.Group) bool {
+	from, to := b.from, b.to
+	switch {
+	case b.spans != nil:
+		from, to = b.spans[p.group].From, b.spans[p.group].To
+	case g.State:
+		from, to = 0, 1
+	}
+	return int64(p.token) >= from && int64(p.token) < to && int(p.layer) >= b.layers.From && int(p.layer) < b.layers.To
 }
 
-// memory is every region's bytes, [rank][group][region].
+// memory is every region's bytes, [rank][group of the engine][region].
 func (c *cache) memory() [][][][]byte {
 	out := make([][][][]byte, len(c.pools))
-	for r, layouts := range c.side.Ranks {
+	for r, layouts := range c.engine.Ranks {
 		out[r] = make([][][]byte, len(layouts))
 		for g, l := range layouts {
 			if l == nil {
@@ -256,8 +346,8 @@ func (c *cache) noise(seed uint64) {
 func (c *cache) write(into [][][][]byte, pass int, b box) {
 	for r := range into {
 		for i := range c.places[r] {
-			if p := &c.places[r][i]; b.holds(p) {
-				put(into[r][p.group][p.region], p.bit, p.bits, c.n.digit(p.id, p.bits, pass))
+			if p := &c.places[r][i]; b.holds(p, &c.n.model.Groups[p.group]) {
+				put(into[r][p.own][p.region], p.bit, p.bits, c.n.digit(p.id, p.bits, pass))
 			}
 		}
 	}
@@ -307,7 +397,7 @@ func (c *cache) explain(rank, group, region int, have, want []byte) error {
 	}
 	what := "which is no element of the request"
 	for _, p := range c.places[rank] {
-		if int(p.group) == group && int(p.region) == region && p.bit/8 <= int64(first) && (p.bit+int64(p.bits)-1)/8 >= int64(first) {
+		if int(p.own) == group && int(p.region) == region && p.bit/8 <= int64(first) && (p.bit+int64(p.bits)-1)/8 >= int64(first) {
 			what = c.n.coord(p.id).String()
 			break
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/transport"
+	"github.com/kvferry/kvferry/plan/stamp"
 )
 
 // pool is how one group lies on a side.
@@ -58,7 +58,7 @@ func (c *instance) name() string {
 		}
 		return s
 	}
-	return fmt.Sprintf("%s/%d_heads_%s:%s->%s#%d", c.clause, g.Heads(), g.Components[0].DType, say(c.source), say(c.destination), c.seed)
+	return fmt.Sprintf("%s/%d_heads_%s:%s->%s#%d", c.clause, g.Components[0].Heads, g.Components[0].DType, say(c.source), say(c.destination), c.seed)
 }
 
 // attention is a group with K and V.
@@ -139,7 +139,7 @@ func lists(heads, tp int, shuffle bool, rng *rand.Rand) [][]int {
 
 // entries is how many table entries hold tokens up to to.
 func entries(s *plan.Side, g int, to int64) int {
-	_, hi := transport.Entries(s, g, 0, to)
+	_, hi := stamp.Entries(s, g, 0, to)
 	return int(hi)
 }
 
@@ -166,14 +166,14 @@ func (c *instance) side(engine string, h half, to int64, rng *rand.Rand) (plan.S
 		}
 		known := map[string]*layout.Layout{}
 		for r := range s.Ranks {
-			part := s.Shard.Part(g, r)
+			part := s.Part(gi, r)
 			if len(part.Layers) == 0 {
 				s.Ranks[r] = append(s.Ranks[r], nil)
 				continue
 			}
-			key := fmt.Sprint(part.Layers, len(part.Heads))
+			e := part.Extent(g, s.Groups[gi].Block, s.Groups[gi].Blocks)
+			key := fmt.Sprint(e.Layers, e.Heads)
 			if known[key] == nil {
-				e := layout.Extent{Layers: part.Layers, Blocks: s.Groups[gi].Blocks, Tokens: s.Groups[gi].Block, Heads: len(part.Heads), Components: g.Components}
 				if known[key], err = p.Resolve(e); err != nil {
 					return s, fmt.Errorf("lay out rank %d of %s: %w", r, engine, err)
 				}
@@ -187,9 +187,14 @@ func (c *instance) side(engine string, h half, to int64, rng *rand.Rand) (plan.S
 // request is what a case moves.
 type request struct {
 	from, to int64
+	spans    []stamp.Span // by group; nil: all of those tokens, and every state
+	end      int64        // tokens of the request; 0: to
 	layers   plan.Range
 	write    bool
 }
+
+// length is how many tokens the request has.
+func (q request) length() int64 { return max(q.to, q.end) }
 
 // draw makes the pair of a case and its request.
 func (c *instance) draw(rng *rand.Rand) (*plan.Pair, request, error) {

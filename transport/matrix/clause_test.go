@@ -31,13 +31,14 @@ const (
 	everything    = "all in one plan"
 	dealt         = "dcp"
 	types         = "element types"
+	realPresets   = "presets of quantised caches and of states"
 	everyPairText = "every pair of choices"
 )
 
 // leastClauses is how many cases each clause must have.
 var leastClauses = map[string]int{
 	ratioEven: 31, ratioUneven: 31, ratioWide: 14, twoThree: 8, threeTwo: 8, fourSix: 8, sixFour: 8, replicaFrom: 8, replicaTo: 8, replicaBoth: 8,
-	mla: 24, uneven: 16, blockUp: 8, blockDown: 8, blockOdd: 8, layouts: 49, everything: 8, dealt: 16, types: 20, everyPairText: 400,
+	mla: 24, uneven: 16, blockUp: 8, blockDown: 8, blockOdd: 8, layouts: 49, everything: 8, dealt: 16, types: 20, realPresets: 48, everyPairText: 400,
 }
 
 // kinds of layouts, with the presets that are of each.
@@ -89,7 +90,7 @@ func (c *instance) traits() []string {
 			out = append(out, name)
 		}
 	}
-	s, d, n := c.source, c.destination, c.groups[0].Heads()
+	s, d, n := c.source, c.destination, c.groups[0].Components[0].Heads
 	mixed := func(h half) bool {
 		for _, n := range h.stages {
 			if n != h.stages[0] {
@@ -144,7 +145,7 @@ func (b *book) add(c instance) {
 			h.tp = 1
 		}
 		if h.heads == nil && len(c.groups) == 1 {
-			h.heads = lists(c.groups[0].Heads(), h.tp, c.seed%3 == 0, rng)
+			h.heads = lists(c.groups[0].Components[0].Heads, h.tp, c.seed%3 == 0, rng)
 		}
 	}
 	c.write = c.seed%2 == 0
@@ -223,6 +224,7 @@ func clauses() []*instance {
 	b.everything()
 	b.dealt()
 	b.types()
+	b.realPresets()
 	return b.cases
 }
 
@@ -261,6 +263,40 @@ func (b *book) types() {
 			i++
 			b.add(instance{clause: types, layers: 2, groups: attention(2, 6, 16, 24, dtype), tokens: 70,
 				source: half{tp: 2, pools: []pool{{rowwise[i%len(rowwise)], 16}}}, destination: half{tp: 3, pools: []pool{{rowwise[i*7%len(rowwise)], 24}}}})
+		}
+	}
+}
+
+// realPresets have what engines keep beside K and V: scales in the block, rows
+// of several types in their real size, an indexer, and states.
+func (b *book) realPresets() {
+	rows := func(d, scale geometry.DType, dim int) []geometry.Component {
+		return []geometry.Component{{Name: "k", Heads: 4, Dim: 32, DType: d}, {Name: "k_scale", Heads: 4, Dim: dim, DType: scale, Scales: "k"},
+			{Name: "v", Heads: 4, Dim: 32, DType: d}, {Name: "v_scale", Heads: 4, Dim: dim, DType: scale, Scales: "v"}}
+	}
+	for _, family := range []struct {
+		group   geometry.Group
+		presets []string
+	}{
+		{group("", rows(geometry.FP8E4M3, geometry.FP32, 1), 0, 1), []string{"vllm/token-head-scales-hnd", "vllm/token-head-scales-nhd"}},
+		{group("", rows(geometry.FP4, geometry.FP8E4M3, 2), 0, 1), []string{"vllm/nvfp4-hnd", "vllm/nvfp4-linear-hnd", "vllm/nvfp4-linear-nhd"}},
+		{group("", []geometry.Component{{Name: "latent", Dim: 512, DType: geometry.FP8E4M3}, {Name: "scale", Dim: 4, DType: geometry.FP32, Scales: "latent"}, {Name: "rope", Dim: 64, DType: geometry.BF16}}, 0, 1), []string{"vllm/mla-fp8"}},
+		{group("", []geometry.Component{{Name: "index_k", Dim: 128, DType: geometry.FP8E4M3}, {Name: "index_scale", Dim: 1, DType: geometry.FP32, Scales: "index_k"}}, 0, 1), []string{"vllm/indexer"}},
+		{state("", []geometry.Component{channels("x", 32, 0, 3, geometry.BF16), channels("ssm", 32, 0, 16, geometry.FP32)}, 0, 1), []string{"vllm/mamba1-ds", "vllm/mamba1-sd"}},
+		{state("", []geometry.Component{channels("x", 64, 0, 3, geometry.BF16), channels("B", 16, 8, 3, geometry.BF16), channels("C", 16, 8, 3, geometry.BF16), channels("ssm", 8, 0, 64, geometry.FP32)}, 0, 1), []string{"vllm/mamba2-ds", "vllm/mamba2-sd"}},
+		{state("", []geometry.Component{channels("q", 16, 8, 3, geometry.BF16), channels("k", 16, 8, 3, geometry.BF16), channels("v", 32, 8, 3, geometry.BF16), channels("ssm", 4, 0, 64, geometry.FP32)}, 0, 1), []string{"vllm/gdn-ds", "vllm/gdn-sd"}},
+	} {
+		for _, from := range family.presets {
+			for _, to := range family.presets {
+				for i, tp := range [][2]int{{1, 2}, {4, 2}} {
+					blocks := [][2]int{{16, 64}, {48, 16}}[i]
+					if family.group.State {
+						blocks = [2]int{1, 1}
+					}
+					b.add(instance{clause: realPresets, layers: 2, groups: []geometry.Group{family.group}, tokens: 90,
+						source: half{tp: tp[0], pools: []pool{{from, blocks[0]}}}, destination: half{tp: tp[1], pools: []pool{{to, blocks[1]}}}})
+				}
+			}
 		}
 	}
 }
@@ -406,7 +442,7 @@ func covering(t testing.TB) []*instance {
 			destination: half{tp: factors.tps[r[toTP]], stages: factors.stages[r[toStages]], pools: []pool{{presets[r[toPreset]], factors.blocks[r[toBlock]]}}}}
 		rng := rand.New(rand.NewPCG(c.seed, 0x6c69))
 		for _, h := range []*half{&c.source, &c.destination} {
-			h.heads = lists(c.groups[0].Heads(), h.tp, n%3 == 0, rng)
+			h.heads = lists(c.groups[0].Components[0].Heads, h.tp, n%3 == 0, rng)
 		}
 		out = append(out, c)
 	}

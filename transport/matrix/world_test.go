@@ -28,14 +28,21 @@ type world struct {
 	source, destination *cache
 }
 
+// newWorld makes the world of a pair whose sides are the engines.
 func newWorld(pair *plan.Pair, q request, seed uint64) (*world, error) {
+	return joinedWorld(pair, &pair.Source, &pair.Destination, q, seed)
+}
+
+// joinedWorld makes the world of a pair of two engines, which may have groups
+// that the pair has not.
+func joinedWorld(pair *plan.Pair, source, destination *plan.Side, q request, seed uint64) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x776f))
-	w := &world{n: number(pair.Source.Model, q.to), q: q, seed: seed}
+	w := &world{n: number(pair.Source.Model, q.length()), q: q, seed: seed}
 	var err error
-	if w.source, err = open(&w.owner, &pair.Source, w.n, q.to, rng); err != nil {
+	if w.source, err = open(&w.owner, source, &pair.Source, w.n, q.length(), rng); err != nil {
 		return nil, err
 	}
-	w.destination, err = open(&w.owner, &pair.Destination, w.n, q.to, rng)
+	w.destination, err = open(&w.owner, destination, &pair.Destination, w.n, q.length(), rng)
 	return w, err
 }
 
@@ -52,11 +59,11 @@ func (w *world) close() error {
 
 // all is everything that the source holds of the request; moved what moves.
 func (w *world) all() box {
-	return box{layers: plan.Range{To: w.n.model.Layers}, to: w.q.to}
+	return box{layers: plan.Range{To: w.n.model.Layers}, to: w.q.length()}
 }
 
 func (w *world) moved() box {
-	b := box{layers: w.q.layers, from: w.q.from, to: w.q.to}
+	b := box{layers: w.q.layers, from: w.q.from, to: w.q.to, spans: w.q.spans}
 	if b.layers == (plan.Range{}) {
 		b.layers.To = w.n.model.Layers
 	}
@@ -150,24 +157,26 @@ func (w *world) through(name string, proven proof.Proven) (err error) {
 	return w.verify(func() error {
 		serial++
 		id := transport.GrantID{serial, 15: 0x5a}
-		req := stamp.Request{ID: "r", Plan: proven.Digest(), From: w.q.from, To: w.q.to, Layers: w.q.layers}
+		req := stamp.Request{ID: "r", Plan: proven.Digest(), From: w.q.from, To: w.q.to, Spans: w.q.spans, Layers: w.q.layers}
 		deadline := time.Now().Add(patience)
 		g := transport.Grant{ID: id, Peer: toDestination, Direction: transport.Read, Request: req, Deadline: deadline}
 		op := transport.Operation{Peer: toSource, Grant: id, Direction: transport.Read, Request: req, Deadline: deadline}
-		granter, submitter := s, d
-		g.Request.Source, op.Request.Destination = w.source.tables, w.destination.tables
+		from := func(r *stamp.Request) { r.Source, r.SourceFirst = w.source.tables, w.source.first }
+		to := func(r *stamp.Request) { r.Destination, r.DestinationFirst = w.destination.tables, w.destination.first }
 		w.source.use()
 		w.destination.use()
+		granter, submitter, granted, own := s, d, from, to
 		g.Generations = w.source.generations()
 		if w.q.write {
-			granter, submitter = d, s
+			granter, submitter, granted, own = d, s, to, from
 			g.Peer, op.Peer, g.Direction, op.Direction = toSource, toDestination, transport.Write, transport.Write
-			g.Request.Source, op.Request.Destination = nil, nil
-			g.Request.Destination, op.Request.Source = w.destination.tables, w.source.tables
 			g.Generations = w.destination.generations()
 		}
+		granted(&g.Request)
+		own(&op.Request)
 		if submitter.Capabilities().OneSided {
-			op.Request.Source, op.Request.Destination, op.PeerGenerations = w.source.tables, w.destination.tables, g.Generations
+			granted(&op.Request)
+			op.PeerGenerations = g.Generations
 		}
 		if err := granter.Grant(g); err != nil {
 			return fmt.Errorf("grant: %w", err)
@@ -192,7 +201,7 @@ func (w *world) bytes() int64 {
 	bits, b := int64(0), w.moved()
 	for _, places := range w.destination.places {
 		for i := range places {
-			if b.holds(&places[i]) {
+			if b.holds(&places[i], &w.n.model.Groups[places[i].group]) {
 				bits += int64(places[i].bits)
 			}
 		}
@@ -205,7 +214,7 @@ func (c *cache) use() {
 	for r, layouts := range c.side.Ranks {
 		for g, l := range layouts {
 			if l != nil {
-				c.pools[r].Generations(g).Bump(c.tables[g])
+				c.pools[r].Generations(c.side.OwnGroup(g)).Bump(c.tables[g])
 			}
 		}
 	}
@@ -217,7 +226,7 @@ func (c *cache) generations() [][]uint64 {
 	for g, table := range c.tables {
 		r := slices.IndexFunc(c.side.Ranks, func(l []*layout.Layout) bool { return l[g] != nil })
 		for _, id := range table {
-			out[g] = append(out[g], c.pools[r].Generations(g).Load(int(id)))
+			out[g] = append(out[g], c.pools[r].Generations(c.side.OwnGroup(g)).Load(int(id)))
 		}
 	}
 	return out

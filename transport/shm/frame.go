@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/wire"
@@ -62,11 +60,8 @@ type ask struct {
 	op          uint64 // of the sender
 	grant       transport.GrantID
 	direction   transport.Direction
-	plan        geometry.Digest
-	from, to    int64
-	layers      plan.Range
-	edges       []stamp.EdgeKey // nil: all
-	tables      [][]uint32      // what the sender believes of the granted blocks; nil: nothing
+	request     stamp.Request // without tables
+	tables      [][]uint32    // what the sender believes of the granted blocks; nil: nothing
 	generations [][]uint64
 	remaining   int64 // nanoseconds until the deadline
 	// A write's own side: the receiver copies from there.
@@ -162,20 +157,8 @@ func (a *ask) encode() []byte {
 	e.U64(a.op)
 	e.Raw(a.grant[:])
 	e.U8(uint8(a.direction))
-	e.Raw(a.plan[:])
-	e.I64(a.from)
-	e.I64(a.to)
-	e.U32(uint32(a.layers.From))
-	e.U32(uint32(a.layers.To))
+	e.Request(&a.request)
 	e.I64(a.remaining)
-	e.Flag(a.edges != nil)
-	if a.edges != nil {
-		e.U32(uint32(len(a.edges)))
-		for _, k := range a.edges {
-			e.U32(uint32(k.Source))
-			e.U32(uint32(k.Destination))
-		}
-	}
 	e.Flag(a.tables != nil)
 	if a.tables != nil {
 		e.ids(a.tables)
@@ -200,16 +183,8 @@ func decodeAsk(body []byte) (*ask, error) {
 	if a.direction != transport.Read && a.direction != transport.Write {
 		d.Fail("direction", "neither read nor write")
 	}
-	d.Raw(a.plan[:], "plan")
-	a.from, a.to = d.I64("from"), d.I64("to")
-	a.layers.From, a.layers.To = d.Small("layers"), d.Small("layers")
+	a.request = d.Request()
 	a.remaining = d.I64("deadline")
-	if d.Flag("edges") {
-		a.edges = make([]stamp.EdgeKey, d.Count(8, "edges"))
-		for i := range a.edges {
-			a.edges[i] = stamp.EdgeKey{Source: d.Small("edges"), Destination: d.Small("edges")}
-		}
-	}
 	if d.Flag("tables") {
 		a.tables = d.ids("tables")
 		a.generations = d.words("generations")

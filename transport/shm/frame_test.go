@@ -25,10 +25,12 @@ import (
 
 func asks() []*ask {
 	return []*ask{
-		{op: 1, direction: transport.Read, to: 5, remaining: 9},
-		{op: 2, grant: transport.GrantID{1, 2}, direction: transport.Read, plan: geometry.Digest{7}, from: 3, to: 99, layers: plan.Range{From: 1, To: 2},
-			edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}, tables: [][]uint32{{4, 5}, {}}, generations: [][]uint64{{6, 7}, {}}},
-		{op: 3, direction: transport.Write, to: 1, edges: []stamp.EdgeKey{}, own: [][]uint32{{8}}, snapshot: []snapshot{{2, [][]uint64{{1 << 40}}}}},
+		{op: 1, direction: transport.Read, request: stamp.Request{To: 5}, remaining: 9},
+		{op: 2, grant: transport.GrantID{1, 2}, direction: transport.Read,
+			request: stamp.Request{Plan: geometry.Digest{7}, From: 3, To: 99, Layers: plan.Range{From: 1, To: 2}, Edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}},
+			tables:  [][]uint32{{4, 5}, {}}, generations: [][]uint64{{6, 7}, {}}},
+		{op: 3, direction: transport.Write, request: stamp.Request{To: 1, Edges: []stamp.EdgeKey{}}, own: [][]uint32{{8}}, snapshot: []snapshot{{2, [][]uint64{{1 << 40}}}}},
+		{op: 4, direction: transport.Read, request: stamp.Request{From: 1, To: 9, Spans: []stamp.Span{{From: 4, To: 9}, {}, {To: 1}}}},
 	}
 }
 
@@ -40,10 +42,16 @@ func TestAskOnTheWire(t *testing.T) {
 		}
 	}
 	// The bytes themselves: what two versions must agree on.
-	want := "0100000000000000" + strings.Repeat("00", 16) + "01" + strings.Repeat("00", 32) + "0000000000000000" + "0500000000000000" +
-		"00000000" + "00000000" + "0900000000000000" + "00" + "00"
-	if got := hex.EncodeToString(asks()[0].encode()); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	for i, want := range map[int]string{
+		0: "0100000000000000" + strings.Repeat("00", 16) + "01" + strings.Repeat("00", 32) + "0000000000000000" + "0500000000000000" +
+			"00" + "00000000" + "00000000" + "00" + "0900000000000000" + "00",
+		3: "0400000000000000" + strings.Repeat("00", 16) + "01" + strings.Repeat("00", 32) + "0100000000000000" + "0900000000000000" +
+			"01" + "03000000" + "0400000000000000" + "0900000000000000" + strings.Repeat("00", 16) + "0000000000000000" + "0100000000000000" +
+			"00000000" + "00000000" + "00" + "0000000000000000" + "00",
+	} {
+		if got := hex.EncodeToString(asks()[i].encode()); got != want {
+			t.Errorf("ask %d: got  %s\nwant %s", i, got, want)
+		}
 	}
 	r := &report{op: 3, mine: true, err: transport.ErrNotGranted, bytes: 2, segments: 1}
 	if got, want := hex.EncodeToString(r.encode()), "0300000000000000"+"01"+"01"+"0200000000000000"+"0100000000000000"; got != want {

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/direct"
 )
@@ -232,24 +233,18 @@ func (e *peer) onAsk(body []byte) error {
 
 func (e *peer) serve(a *ask) (*direct.Job, []*direct.Gate, error) {
 	core := e.provider.Core
-	granted, err := core.Admit(&direct.Ask{Peer: e.id, Grant: a.grant, Direction: a.direction, Plan: a.plan, From: a.from, To: a.to,
-		Layers: a.layers, Edges: a.edges, Tables: a.tables, Generations: a.generations})
+	granted, err := core.Admit(&direct.Ask{Peer: e.id, Grant: a.grant, Direction: a.direction, Request: a.request, Tables: a.tables, Generations: a.generations})
 	if err != nil {
 		return nil, nil, err
 	}
 	p := granted.Plan
-	j := &direct.Job{Plan: p}
-	j.Request.Plan, j.Request.From, j.Request.To, j.Request.Layers, j.Request.Edges = a.plan, a.from, a.to, a.layers, a.edges
-	if err := p.Stamper.Validate(&j.Request); err != nil {
-		return nil, nil, err
-	}
-	j.Edges = p.Stamper.Edges(&j.Request)
+	j := &direct.Job{Plan: p, Request: granted.Request, Edges: p.Stamper.Edges(&granted.Request)}
 	side, across := p.Engine(p.Local), p.Engine(direct.Other(p.Local))
 	ours, err := direct.Memories(j.Edges, p.Local, func(rank int) (*direct.Memory, error) { return core.Memory(side.Engine, rank) })
 	if err != nil {
 		return nil, nil, err
 	}
-	j.Checks = direct.Checks(side, granted.Tables, granted.Generations, a.from, a.to, ours)
+	j.Checks = direct.Checks(p.Pair, &granted.Request, p.Local, granted.Generations, ours)
 	gates := append([]*direct.Gate{&granted.Grant.Gate, &e.Gate}, direct.Gates(ours)...)
 	if a.direction == transport.Read {
 		j.Interrupt = func(err error) { e.conn.send(frameStop, (&report{op: a.op, err: err}).encode()) }
@@ -261,11 +256,11 @@ func (e *peer) serve(a *ask) (*direct.Job, []*direct.Gate, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	own, err := widen(across, a)
+	own, err := widen(p.Pair, &granted.Request, direct.Other(p.Local), a)
 	if err != nil {
 		return nil, nil, err
 	}
-	j.Set(granted.Tables, ours, own, theirs)
+	j.Set(direct.Of(&granted.Request, p.Local), ours, own, theirs)
 	if err := p.Stamper.Validate(&j.Request); err != nil {
 		return nil, nil, err
 	}
@@ -284,7 +279,7 @@ func (e *peer) serve(a *ask) (*direct.Job, []*direct.Gate, error) {
 			}
 		}
 	}
-	j.Checks = append(j.Checks, direct.SnapshotChecks(a.own, snapshots, theirs)...)
+	j.Checks = append(j.Checks, direct.SnapshotChecks(across, a.own, snapshots, theirs)...)
 	j.Deadline = time.Now().Add(time.Duration(a.remaining))
 	j.Finish = func(r direct.Result) {
 		e.forgetServed(a.op)
@@ -299,20 +294,21 @@ func (e *peer) forgetServed(op uint64) {
 	delete(e.served, op)
 }
 
-// widen returns the writer's whole tables from the entries of the tokens.
-func widen(side *plan.Side, a *ask) ([][]uint32, error) {
-	if len(a.own) != len(side.Groups) {
-		return nil, &transport.Mismatch{Field: "tables", Asked: fmt.Sprintf("of %d groups", len(a.own)), Grants: fmt.Sprintf("%d groups of engine %q", len(side.Groups), side.Engine)}
+// widen returns the writer's tables: the entries that the request moves, with
+// what lies before left out.
+func widen(p *plan.Pair, r *stamp.Request, across transport.Side, a *ask) (direct.Held, error) {
+	if n := len(p.Source.Groups); len(a.own) != n {
+		return direct.Held{}, &transport.Mismatch{Field: "tables", Asked: fmt.Sprintf("of %d groups", len(a.own)), Grants: fmt.Sprintf("%d groups", n)}
 	}
-	out := make([][]uint32, len(a.own))
+	first := make([]int64, len(a.own))
 	for g := range a.own {
-		lo, hi := transport.Entries(side, g, a.from, a.to)
+		lo, hi := transport.Entries(p, r, across, g)
 		if int64(len(a.own[g])) != hi-lo {
-			return nil, &transport.Mismatch{Field: "tables", Asked: fmt.Sprintf("%d entries of group %d", len(a.own[g]), g), Grants: fmt.Sprintf("%d for the tokens", hi-lo)}
+			return direct.Held{}, &transport.Mismatch{Field: "tables", Asked: fmt.Sprintf("%d entries of group %d", len(a.own[g]), g), Grants: fmt.Sprintf("%d for the tokens", hi-lo)}
 		}
-		out[g] = direct.Wide(a.own[g], lo)
+		first[g] = lo
 	}
-	return out, nil
+	return direct.Held{Tables: a.own, First: first}, nil
 }
 
 // onReport takes an answer, end or stop. One about an operation that has
@@ -375,8 +371,7 @@ func (e *peer) submit(j *direct.Job, s *direct.Submission) (transport.OpID, erro
 			e.conn.send(frameEnd, (&report{op: n, mine: true, err: r.Err, bytes: r.Bytes, segments: r.Segments}).encode())
 		}
 	}
-	a := &ask{op: n, grant: want.Grant, direction: want.Direction, plan: want.Plan, from: want.From, to: want.To, layers: want.Layers, edges: want.Edges,
-		tables: want.Tables, generations: want.Generations, remaining: int64(time.Until(j.Deadline))}
+	a := &ask{op: n, grant: want.Grant, direction: want.Direction, request: want.Request, tables: want.Tables, generations: want.Generations, remaining: int64(time.Until(j.Deadline))}
 	if want.Direction == transport.Write {
 		a.own = s.Entries()
 		for rank, g := range s.Snapshot {
@@ -410,7 +405,6 @@ func (e *peer) begin(j *direct.Job) {
 		return
 	}
 	j.Source = theirs
-	r := &j.Request
-	j.Checks = append(j.Checks, direct.Checks(&j.Plan.Pair.Source, r.Source, j.Granted, r.From, r.To, theirs)...)
+	j.Checks = append(j.Checks, direct.Checks(j.Plan.Pair, &j.Request, transport.Source, j.Granted, theirs)...)
 	e.provider.Core.Mover.Start(j)
 }

@@ -440,8 +440,8 @@ func (p *Provider) Submit(op transport.Operation) (transport.OpID, error) {
 		// The peer copies: this side's job has no copy and no checks.
 		return e.submit(&direct.Job{Plan: pl, Edges: s.Edges, Deadline: op.Deadline}, s)
 	}
-	peer := direct.Clone(direct.Tables(&op.Request, direct.Other(pl.Local)))
-	if peer == nil || op.PeerGenerations == nil {
+	peer := direct.Of(&op.Request, direct.Other(pl.Local)).Clone()
+	if peer.Tables == nil || op.PeerGenerations == nil {
 		return 0, &transport.Mismatch{Field: "tables", Asked: "without the peer's tables and generations", Grants: "both: this provider's reader copies and checks itself"}
 	}
 	j := s.Job(peer, nil)

@@ -63,11 +63,14 @@
 //	6     ping  all      empty
 //	7     bye   control  error: why the sender leaves; the last frame
 //
-//	ask: grant 16 bytes, plan digest 32 bytes, direction u8 (1 read, 2 write),
-//	     from i64, to i64, layers u32 u32 (0 0: all), time left i64 (ns),
-//	     bytes i64 (what the submitter expects to be moved),
+//	ask: grant 16 bytes, direction u8 (1 read, 2 write), plan digest 32 bytes,
+//	     from i64, to i64,
+//	     spans u8 (0: all of those tokens, of every group, and every state)
+//	     and, if 1, a list of (from i64, to i64), one a group,
+//	     layers u32 u32 (0 0: all),
 //	     edges u8 (0: all of the plan) and, if 1, a list of (source u32,
-//	     destination u32)
+//	     destination u32),
+//	     time left i64 (ns), bytes i64 (what the submitter expects to be moved)
 //
 // Errors are encoded as in package transport/wire.
 //

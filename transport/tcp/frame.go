@@ -6,8 +6,6 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/wire"
@@ -175,34 +173,19 @@ func (r *reader) body(h *header, length int) ([]byte, error) {
 // ask is an operation as its submitter asks for it.
 type ask struct {
 	grant     transport.GrantID
-	plan      geometry.Digest
 	direction transport.Direction
-	from, to  int64
-	layers    plan.Range
-	remaining int64 // nanoseconds
+	request   stamp.Request // without tables
+	remaining int64         // nanoseconds
 	bytes     int64
-	edges     []stamp.EdgeKey // nil: all
 }
 
 func (a *ask) encode() []byte {
 	var e wire.Encoder
 	e.Raw(a.grant[:])
-	e.Raw(a.plan[:])
 	e.U8(uint8(a.direction))
-	e.I64(a.from)
-	e.I64(a.to)
-	e.U32(uint32(a.layers.From))
-	e.U32(uint32(a.layers.To))
+	e.Request(&a.request)
 	e.I64(a.remaining)
 	e.I64(a.bytes)
-	e.Flag(a.edges != nil)
-	if a.edges != nil {
-		e.U32(uint32(len(a.edges)))
-		for _, k := range a.edges {
-			e.U32(uint32(k.Source))
-			e.U32(uint32(k.Destination))
-		}
-	}
 	return e.B
 }
 
@@ -210,20 +193,12 @@ func decodeAsk(b []byte) (*ask, error) {
 	d := wire.NewDecoder(b)
 	a := &ask{}
 	d.Raw(a.grant[:], "grant")
-	d.Raw(a.plan[:], "plan")
 	a.direction = transport.Direction(d.U8("direction"))
 	if a.direction != transport.Read && a.direction != transport.Write {
 		d.Fail("direction", "is %d, want 1 or 2", a.direction)
 	}
-	a.from, a.to = d.I64("from"), d.I64("to")
-	a.layers.From, a.layers.To = d.Small("layers.from"), d.Small("layers.to")
+	a.request = d.Request()
 	a.remaining, a.bytes = d.I64("time left"), d.I64("bytes")
-	if d.Flag("edges") {
-		a.edges = make([]stamp.EdgeKey, d.Count(8, "edges"))
-		for i := range a.edges {
-			a.edges[i] = stamp.EdgeKey{Source: d.Small("edges"), Destination: d.Small("edges")}
-		}
-	}
 	if err := d.End(); err != nil {
 		return nil, fmt.Errorf("transport/tcp: the peer's ask frame: %w", err)
 	}

@@ -20,9 +20,11 @@ import (
 func clean(s string) string { return strings.Join(strings.Fields(s), "") }
 
 func TestFramesOnTheWire(t *testing.T) {
-	a := &ask{grant: transport.GrantID{1, 2}, direction: transport.Write, from: 16, to: 4096, layers: plan.Range{From: 3, To: 80}, remaining: 1e9, bytes: 1 << 33,
-		edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}}
-	a.plan[31] = 0xff
+	a := &ask{grant: transport.GrantID{1, 2}, direction: transport.Write, remaining: 1e9, bytes: 1 << 33,
+		request: stamp.Request{From: 16, To: 4096, Layers: plan.Range{From: 3, To: 80}, Edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}}}
+	a.request.Plan[31] = 0xff
+	b := *a
+	b.request.Spans, b.request.Edges = []stamp.Span{{From: 16, To: 4000}, {From: 0, To: 1}}, nil
 	for _, c := range []struct {
 		name string
 		h    header
@@ -30,11 +32,18 @@ func TestFramesOnTheWire(t *testing.T) {
 		want string
 	}{
 		{"ask", header{kind: kindAsk, mine: true, op: 1}, a.encode(), `
-			66000000 01 01 0000 0100000000000000 00000000 0000000000000000 35d517d1 b4914e8f
+			67000000 01 01 0000 0100000000000000 00000000 0000000000000000 015e0273 1011ddf6
 			01020000000000000000000000000000
-			00000000000000000000000000000000000000000000000000000000000000ff
-			02 1000000000000000 0010000000000000 03000000 50000000 00ca9a3b00000000 0000000002000000
-			01 01000000 01000000 02000000`},
+			02 00000000000000000000000000000000000000000000000000000000000000ff
+			1000000000000000 0010000000000000 00 03000000 50000000
+			01 01000000 01000000 02000000 00ca9a3b00000000 0000000002000000`},
+		{"ask with spans", header{kind: kindAsk, mine: true, op: 1}, b.encode(), `
+			7f000000 01 01 0000 0100000000000000 00000000 0000000000000000 be431074 baaf16e9
+			01020000000000000000000000000000
+			02 00000000000000000000000000000000000000000000000000000000000000ff
+			1000000000000000 0010000000000000
+			01 02000000 1000000000000000 a00f000000000000 0000000000000000 0100000000000000
+			03000000 50000000 00 00ca9a3b00000000 0000000002000000`},
 		{"go", header{kind: kindGo, op: 1}, nil, `
 			00000000 02 00 0000 0100000000000000 00000000 0000000000000000 39c3f9b1 39c3f9b1`},
 		{"data", header{kind: kindData, mine: true, op: 7, part: 2, offset: 1 << 18}, []byte("block"), `
@@ -171,7 +180,7 @@ func TestHeaderRefuses(t *testing.T) {
 }
 
 func TestBodiesRefuse(t *testing.T) {
-	good := (&ask{direction: transport.Read, to: 1, edges: []stamp.EdgeKey{{Source: 1}}}).encode()
+	good := (&ask{direction: transport.Read, request: stamp.Request{To: 1, Edges: []stamp.EdgeKey{{Source: 1}}}}).encode()
 	edit := func(i int, v ...byte) []byte {
 		b := bytes.Clone(good)
 		copy(b[i:], v)
@@ -183,10 +192,12 @@ func TestBodiesRefuse(t *testing.T) {
 		body  []byte
 		field string
 	}{
-		{"direction", kindAsk, edit(48, 3), "direction"},
-		{"layers", kindAsk, edit(65, 0xff, 0xff, 0xff, 0xff), "layers.from"},
-		{"all edges or some", kindAsk, edit(89, 7), "edges"},
-		{"a lying count", kindAsk, edit(90, 0xff, 0xff, 0xff, 0xff), "edges"},
+		{"direction", kindAsk, edit(16, 3), "direction"},
+		{"spans or none", kindAsk, edit(65, 2), "spans"},
+		{"a lying count of spans", kindAsk, edit(65, 1, 0xff, 0xff, 0xff, 0xff), "spans"},
+		{"layers", kindAsk, edit(66, 0xff, 0xff, 0xff, 0xff), "layers.from"},
+		{"all edges or some", kindAsk, edit(74, 7), "edges"},
+		{"a lying count", kindAsk, edit(75, 0xff, 0xff, 0xff, 0xff), "edges"},
 		{"cut short", kindAsk, good[:60], "to"},
 		{"too long", kindAsk, append(bytes.Clone(good), 0), "end"},
 		{"an unknown error", kindEnd, append([]byte{200}, make([]byte, 16)...), "error"},
@@ -208,9 +219,11 @@ func TestBodiesRefuse(t *testing.T) {
 
 // Whatever is accepted is written again as it was read.
 func FuzzFrame(f *testing.F) {
-	a := &ask{direction: transport.Read, from: 1, to: 2, edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}}
+	a := &ask{direction: transport.Read, request: stamp.Request{From: 1, To: 2, Edges: []stamp.EdgeKey{{Source: 1, Destination: 2}}}}
+	spans := &ask{direction: transport.Write, request: stamp.Request{To: 9, Spans: []stamp.Span{{From: 3, To: 9}, {}, {To: 1}}, Edges: []stamp.EdgeKey{}}, bytes: 1}
 	for h, body := range map[header][]byte{
 		{kind: kindAsk, mine: true, op: 1}:              a.encode(),
+		{kind: kindAsk, mine: true, op: 7}:              spans.encode(),
 		{kind: kindGo, op: 2}:                           nil,
 		{kind: kindData, op: 3, part: 1, offset: 1}:     []byte("x"),
 		{kind: kindEnd, op: 4}:                          (&report{bytes: 1}).encode(kindEnd),

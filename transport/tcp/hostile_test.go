@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
+	"github.com/kvferry/kvferry/transport/wire"
 )
 
 // ledger keeps what Options.Refused is told.
@@ -326,7 +329,7 @@ var others = []attack{
 		r.send(-1, (&header{kind: kindData, op: 1}).frame(zeros(1)))
 	}},
 	{"a number used before", "op", "1", func(r *raw, _ func(int, uint32, uint64, []byte) []byte) {
-		a := &ask{direction: transport.Read, to: 1}
+		a := &ask{direction: transport.Read, request: stamp.Request{To: 1}}
 		h := header{kind: kindAsk, mine: true, op: 1}
 		r.send(-1, append(h.frame(a.encode()), h.frame(a.encode())...))
 	}},
@@ -417,7 +420,7 @@ func TestLyingWriter(t *testing.T) {
 				w.prepare(w.destination, transport.Destination)
 				before := w.image(transport.Destination)
 				grant := w.grant(w.destination, transport.Destination, 1, transport.Write, 0, attackTokens)
-				q := &ask{grant: grant, plan: w.proven.Digest(), direction: transport.Write, to: attackTokens, remaining: int64(time.Minute), bytes: 2 << 20}
+				q := &ask{grant: grant, direction: transport.Write, request: stamp.Request{Plan: w.proven.Digest(), To: attackTokens}, remaining: int64(time.Minute), bytes: 2 << 20}
 				r.send(-1, (&header{kind: kindAsk, mine: true, op: 1}).frame(q.encode()))
 				if h, _ := r.must(-1, kindGo); h.op != 1 {
 					t.Fatalf("go for %d", h.op)
@@ -450,11 +453,20 @@ func TestAskIsRefusedAlone(t *testing.T) {
 	w.peers[transport.Source] = id
 	w.prepare(w.source, transport.Source)
 	grant := w.grant(w.source, transport.Source, 1, transport.Read, 16, 64)
-	good := ask{grant: grant, plan: w.proven.Digest(), direction: transport.Read, from: 16, to: 64, remaining: int64(time.Minute), bytes: 48 * tokenBytes}
+	good := ask{grant: grant, direction: transport.Read, request: stamp.Request{Plan: w.proven.Digest(), From: 16, To: 64}, remaining: int64(time.Minute), bytes: 48 * tokenBytes}
 	mismatch := func(field string) func(error) bool {
 		return func(err error) bool { var e *transport.Mismatch; return errors.As(err, &e) && e.Field == field }
 	}
 	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+	stamped := func(field string) func(error) bool {
+		return func(err error) bool {
+			var e *wire.PeerError // the stamper's errors have no type on the wire
+			return errors.As(err, &e) && strings.Contains(e.Text, "stamp: "+field)
+		}
+	}
+	spans := func(list ...stamp.Span) func(a *ask) {
+		return func(a *ask) { a.request.Spans = append([]stamp.Span{}, list...) }
+	}
 	op := uint64(0)
 	for _, c := range []struct {
 		name string
@@ -462,15 +474,21 @@ func TestAskIsRefusedAlone(t *testing.T) {
 		ok   func(error) bool
 	}{
 		{"no such grant", func(a *ask) { a.grant[5]++ }, is(transport.ErrNotGranted)},
-		{"no such plan", func(a *ask) { a.plan[5]++ }, func(err error) bool { var e *transport.Unknown; return errors.As(err, &e) }},
+		{"no such plan", func(a *ask) { a.request.Plan[5]++ }, func(err error) bool { var e *transport.Unknown; return errors.As(err, &e) }},
 		{"a write", func(a *ask) { a.direction = transport.Write }, mismatch("direction")},
-		{"from before", func(a *ask) { a.from-- }, mismatch("from")},
-		{"from below zero", func(a *ask) { a.from = -1 << 63 }, mismatch("from")},
-		{"to beyond", func(a *ask) { a.to++ }, mismatch("to")},
+		{"from before", func(a *ask) { a.request.From-- }, mismatch("from")},
+		{"from below zero", func(a *ask) { a.request.From = -1 << 63 }, mismatch("from")},
+		{"to beyond", func(a *ask) { a.request.To++ }, mismatch("to")},
 		{"other bytes", func(a *ask) { a.bytes++ }, mismatch("bytes")},
 		{"no time left", func(a *ask) { a.remaining = -1 }, is(transport.ErrDeadline)},
-		{"no layers", func(a *ask) { a.layers.From, a.layers.To = 3, 2 }, func(err error) bool { return err != nil }},
-		{"layers beyond the model", func(a *ask) { a.layers.To = 1 << 30 }, func(err error) bool { return err != nil }},
+		{"no layers", func(a *ask) { a.request.Layers = plan.Range{From: 3, To: 2} }, func(err error) bool { return err != nil }},
+		{"spans before the grant's", spans(stamp.Span{From: 15, To: 64}), stamped("spans")},
+		{"spans below zero", spans(stamp.Span{From: -1 << 63, To: 64}), stamped("spans")},
+		{"spans beyond everything", spans(stamp.Span{From: 16, To: 1<<63 - 1}), stamped("spans")},
+		{"spans that end before they begin", spans(stamp.Span{From: 40, To: 20}), stamped("spans")},
+		{"spans of no group", spans(), stamped("spans")},
+		{"spans of more groups than there are", spans(stamp.Span{From: 16, To: 64}, stamp.Span{From: 16, To: 64}), stamped("spans")},
+		{"layers beyond the model", func(a *ask) { a.request.Layers.To = 1 << 30 }, func(err error) bool { return err != nil }},
 	} {
 		op++
 		a := good
@@ -509,7 +527,7 @@ func TestLyingReader(t *testing.T) {
 	w.prepare(w.source, transport.Source)
 	grant := w.grant(w.source, transport.Source, 1, transport.Read, 0, tokens)
 	before := w.image(transport.Source)
-	a := ask{grant: grant, plan: w.proven.Digest(), direction: transport.Read, to: tokens, remaining: int64(time.Minute), bytes: tokens * tokenBytes}
+	a := ask{grant: grant, direction: transport.Read, request: stamp.Request{Plan: w.proven.Digest(), To: tokens}, remaining: int64(time.Minute), bytes: tokens * tokenBytes}
 	r.send(-1, (&header{kind: kindAsk, mine: true, op: 1}).frame(a.encode()))
 	r.must(0, kindData) // the rest waits for us
 	r.send(0, (&header{kind: kindData, mine: true, op: 1}).frame(zeros(100)))

@@ -30,6 +30,7 @@ type walk struct {
 	memory   *direct.Memory
 	cursor   stamp.Cursor
 	segment  stamp.Segment
+	side     *plan.Side
 	at       move.Position
 	open     bool      // segment has bytes left
 	run      *plan.Run // whose region span is
@@ -49,7 +50,7 @@ func divide(p *direct.Plan, r *stamp.Request, edges []stamp.EdgeKey, streams int
 	}
 	layers := r.Layers
 	if layers == (plan.Range{}) {
-		layers.To = p.Pair.Source.Model.Layers
+		layers.To = max(p.Pair.Source.Model.Layers, p.Pair.Destination.Model.Layers)
 	}
 	want := int(max(1, min(bytes/perPart, 2*int64(streams))))
 	n, l := 1, layers.To-layers.From
@@ -94,7 +95,7 @@ func (p *part) start() error {
 		return nil
 	}
 	j := p.transfer.job
-	w := &walk{memory: j.Destination[p.edge.Destination]}
+	w := &walk{memory: j.Destination[p.edge.Destination], side: j.Plan.Engine(j.Plan.Local)}
 	if j.Plan.Local == transport.Source {
 		w.memory = j.Source[p.edge.Source]
 	}
@@ -123,7 +124,7 @@ func (w *walk) next(source bool) (bool, error) {
 			region = s.Run.SourceRegion
 		}
 		var err error
-		if w.span, err = w.memory.Region(w.cursor.Group(), region); err != nil {
+		if w.span, err = w.memory.Region(w.side.OwnGroup(w.cursor.Group()), region); err != nil {
 			return false, err
 		}
 		w.run = s.Run

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/direct"
 )
@@ -57,16 +56,16 @@ func (e *peer) submit(op *transport.Operation) (transport.OpID, error) {
 	// The peer knows its own tables; whatever the caller thinks of them is not
 	// used.
 	if pl.Local == transport.Source {
-		op.Request.Destination = nil
+		op.Request.Destination, op.Request.DestinationFirst = nil, nil
 	} else {
-		op.Request.Source = nil
+		op.Request.Source, op.Request.SourceFirst = nil, nil
 	}
 	op.PeerGenerations = nil
 	local, err := direct.Local(pl, op, core)
 	if err != nil {
 		return 0, err
 	}
-	t, err := newTransfer(pl, local.Job(nil, nil), len(e.data))
+	t, err := newTransfer(pl, local.Job(direct.Held{}, nil), len(e.data))
 	if err != nil {
 		return 0, err
 	}
@@ -76,9 +75,7 @@ func (e *peer) submit(op *transport.Operation) (transport.OpID, error) {
 	if err != nil {
 		return 0, err
 	}
-	r := &op.Request
-	a := &ask{grant: op.Grant, plan: r.Plan, direction: op.Direction, from: r.From, to: r.To, layers: r.Layers, edges: r.Edges,
-		remaining: int64(time.Until(op.Deadline)), bytes: t.bytes}
+	a := &ask{grant: op.Grant, direction: op.Direction, request: op.Request, remaining: int64(time.Until(op.Deadline)), bytes: t.bytes}
 	e.ask(t, a)
 	return id, nil
 }
@@ -152,23 +149,19 @@ func (e *peer) end(op uint64, r direct.Result) {
 // error is the caller's to report.
 func (e *peer) serve(op uint64, a *ask) error {
 	core := e.provider.Core
-	granted, err := core.Admit(&direct.Ask{Peer: e.id, Grant: a.grant, Direction: a.direction, Plan: a.plan, From: a.from, To: a.to, Layers: a.layers, Edges: a.edges})
+	granted, err := core.Admit(&direct.Ask{Peer: e.id, Grant: a.grant, Direction: a.direction, Request: a.request})
 	if err != nil {
 		return err
 	}
 	p := granted.Plan
-	r := stamp.Request{Plan: a.plan, From: a.from, To: a.to, Layers: a.layers, Edges: a.edges}
-	if err := p.Stamper.Validate(&r); err != nil { // the tables were validated with the grant
-		return err
-	}
 	side := p.Engine(p.Local)
-	j := &direct.Job{Plan: p, Request: r, Edges: p.Stamper.Edges(&r)}
+	j := &direct.Job{Plan: p, Request: granted.Request, Edges: p.Stamper.Edges(&granted.Request)}
 	ours, err := direct.Memories(j.Edges, p.Local, func(rank int) (*direct.Memory, error) { return core.Memory(side.Engine, rank) })
 	if err != nil {
 		return err
 	}
-	j.Set(granted.Tables, ours, nil, nil)
-	j.Checks = direct.Checks(side, granted.Tables, granted.Generations, a.from, a.to, ours)
+	j.Set(direct.Of(&granted.Request, p.Local), ours, direct.Held{}, nil)
+	j.Checks = direct.Checks(p.Pair, &granted.Request, p.Local, granted.Generations, ours)
 	// The submitter's time counts, and the grant's where that is over sooner.
 	j.Deadline = granted.Grant.Deadline
 	if d := time.Now().Add(time.Duration(a.remaining)); d.Before(j.Deadline) {

@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := f.Pair(nil)
+	p, _, err := f.Pair(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/transport"
 )
 
@@ -65,6 +67,8 @@ func TestDecoderNamesTheField(t *testing.T) {
 		{"ffffffff", func(d *Decoder) { d.Small("rank") }, "rank: is 4294967295, want at most 2147483647"},
 		{"ffffffff00", func(d *Decoder) { d.Count(8, "edges") }, "edges: a list of 4294967295 items is longer than the frame"},
 		{"0500000061", func(d *Decoder) { d.Text("engine") }, "engine: a list of 5 items is longer than the frame"},
+		{strings.Repeat("00", 48) + "01" + "01000000" + "0000", func(d *Decoder) { d.Request() }, "spans: a list of 1 items is longer than the frame"},
+		{strings.Repeat("00", 48) + "01" + "ffffffff", func(d *Decoder) { d.Request() }, "spans: a list of 4294967295 items is longer than the frame"},
 		{"63", func(d *Decoder) { d.Fault() }, "error: code 99 is not known"},
 		{"", func(d *Decoder) { d.U8("first"); d.U64("second") }, "first: 0 bytes are left of the frame, 1 are needed"},
 	} {
@@ -87,6 +91,64 @@ func TestLongTextsAreCutAtACharacter(t *testing.T) {
 	if want := "x" + strings.Repeat("é", maxText/2-1); got.Text != want {
 		t.Errorf("%d bytes arrive, want %d", len(got.Text), len(want))
 	}
+}
+
+func requests() []stamp.Request {
+	return []stamp.Request{
+		{To: 1},
+		{Plan: [32]byte{9}, From: 16, To: 1 << 40, Layers: plan.Range{From: 3, To: 4}},
+		{From: 1, To: 9, Spans: []stamp.Span{{From: 4, To: 9}, {}, {To: 1}}, Edges: []stamp.EdgeKey{{Source: 1, Destination: 2}, {}}},
+		{From: -1, To: -2, Spans: []stamp.Span{}, Edges: []stamp.EdgeKey{}},
+	}
+}
+
+// What a request moves arrives as it was sent, and no spans are not no group's
+// spans; its name and tables stay.
+func TestRequestOnTheWire(t *testing.T) {
+	for i, r := range requests() {
+		var e Encoder
+		sent := r
+		sent.ID, sent.Source, sent.SourceFirst = "name", [][]uint32{{1}}, []int64{2}
+		e.Request(&sent)
+		d := NewDecoder(e.B)
+		if got := d.Request(); d.End() != nil || !reflect.DeepEqual(got, r) {
+			t.Errorf("request %d arrives as %+v (%v), want %+v", i, got, d.End(), r)
+		}
+		for n := range e.B {
+			d := NewDecoder(e.B[:n])
+			if d.Request(); d.End() == nil {
+				t.Errorf("request %d: %d of %d bytes are taken for whole", i, n, len(e.B))
+			}
+		}
+	}
+	var e Encoder
+	e.Request(&requests()[2])
+	want := strings.Repeat("00", 32) + "0100000000000000" + "0900000000000000" +
+		"01" + "03000000" + "0400000000000000" + "0900000000000000" + strings.Repeat("00", 16) + "0000000000000000" + "0100000000000000" +
+		"00000000" + "00000000" + "01" + "02000000" + "01000000" + "02000000" + "00000000" + "00000000"
+	if got := hex.EncodeToString(e.B); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	for _, r := range requests() {
+		var e Encoder
+		e.Request(&r)
+		f.Add(e.B)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := NewDecoder(b)
+		r := d.Request()
+		if d.End() != nil {
+			return
+		}
+		var e Encoder
+		e.Request(&r)
+		if !bytes.Equal(e.B, b) {
+			t.Fatalf("%x is read and written as %x", b, e.B)
+		}
+	})
 }
 
 func FuzzFault(f *testing.F) {
