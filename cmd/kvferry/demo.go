@@ -4,25 +4,29 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/demo"
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
+	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 )
 
 func demoCommand(a *app) *cobra.Command {
 	c := demo.Default()
-	var source, destination string
+	var source, destination, shape string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "hand over KV caches between two small engines of different shape",
 		Long: "A prefill engine and a decode engine, each a process of its own with a small\n" +
-			"Llama-architecture model, hand over the KV cache of several requests. The tokens\n" +
-			"must equal those of an unsplit run.",
+			"model, hand over the cache of several requests: Llama's keys and values, or with\n" +
+			"--model-shape those of layers with a window, a latent, fp8 with scales, or states.\n" +
+			"The tokens must equal those of an unsplit run.",
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.ReplaySeed {
+			c.Shape = tinyllm.Shape(shape)
+			if c = demo.Shaped(c); c.ReplaySeed {
 				c = demo.SeedCase(c)
 			}
 			for _, s := range []struct {
@@ -43,17 +47,20 @@ func demoCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&shape, "model-shape", string(c.Shape), strings.Join(tinyllm.Shapes(), ", "))
 	f.IntVar(&c.Heads, "heads", c.Heads, "kv heads of the model")
-	f.StringVar(&source, "source", "", "the prefill engine: `tp=2,pp=1,block=16,layout=hnd` or can=hnd,nhd")
+	f.StringVar(&source, "source", "", "the prefill engine: `tp=2,pp=1,block=16,layout=hnd` or can=hnd,nhd; a hybrid's states: state=gdn-ds")
 	f.StringVar(&destination, "destination", "", "the decode engine: `tp=4,pp=1,block=32,layout=nhd` or can=nhd")
 	f.StringVar(&c.Transport, "transport", c.Transport, "loop (one process), shm or tcp")
 	f.StringVar(&c.Mode, "mode", c.Mode, "pull, push, layers or chunks")
+	f.StringVar(&c.Integrity, "integrity", c.Integrity, "how much of what arrived is compared with what was sent: off, sample or full")
 	f.StringVar(&c.Policy, "policy", c.Policy, "the policy that decides: a built-in `NAME` or FILE.wasm")
 	f.BoolVar(&c.Unmetered, "unsafe-unmetered", false, "run a module that is not built in, without metering: it can hang the engines")
 	f.IntVar(&c.Requests, "requests", c.Requests, "requests at once")
 	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens generated for each request")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of weights, prompts and block tables")
 	f.BoolVar(&c.LieLayout, "lie-layout", false, "label the source's cache with a layout that its strides contradict: refused")
+	f.BoolVar(&c.LieKernel, "lie-kernel", false, "let the source's kernel write another order than its strides say: refused")
 	f.BoolVar(&c.ReplaySeed, "replay-seed", false, "give the proof the copies of a bug that kvferry was born from: refused")
 	f.BoolVar(&c.Unchecked, "unchecked", false, "with --replay-seed: run those copies unproved and show what comes out")
 	return cmd

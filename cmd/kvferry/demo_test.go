@@ -19,7 +19,6 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/demo"
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
-	"github.com/kvferry/kvferry/kv/preset"
 )
 
 // The demo starts its engines as its own program with the argument
@@ -39,6 +38,8 @@ type demoJSON struct {
 		PromptTokens int     `json:"prompt_tokens"`
 		Bytes        int64   `json:"bytes"`
 		Segments     int64   `json:"segments"`
+		Pieces       int64   `json:"pieces"`
+		Digests      int64   `json:"digests"`
 		Seconds      float64 `json:"seconds"`
 		Expected     []int   `json:"expected"`
 		Tokens       []int   `json:"tokens"`
@@ -56,7 +57,11 @@ type demoJSON struct {
 	Control struct {
 		Equal *bool `json:"equal"`
 	} `json:"control"`
-	Error *refusal.Refusal `json:"error"`
+	Shape     string           `json:"shape"`
+	Integrity string           `json:"integrity"`
+	Layout    string           `json:"layout"`
+	Probed    bool             `json:"probed"`
+	Error     *refusal.Refusal `json:"error"`
 }
 
 // value is the value of a flag among args, or what it is without.
@@ -96,22 +101,28 @@ func right(t *testing.T, args ...string) demoJSON {
 	if n := number(t, value(args, "requests", "4")); len(v.Requests) != n {
 		t.Fatalf("%d requests, want %d", len(v.Requests), n)
 	}
-	// What arrives: every head of every layer, replicas each on its own.
-	heads := number(t, value(args, "heads", "8"))
-	destination := demo.Default().Destination
-	if text := value(args, "destination", ""); text != "" {
-		if err := destination.Set("destination", text); err != nil {
-			t.Fatal(err)
+	c := demo.Default()
+	c.Shape, c.Heads = tinyllm.Shape(value(args, "model-shape", "llama")), number(t, value(args, "heads", "8"))
+	for flag, side := range map[string]*demo.SideConfig{"source": &c.Source, "destination": &c.Destination} {
+		if text := value(args, flag, ""); text != "" {
+			if err := side.Set(flag, text); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	rows := int64(max(heads, destination.TP))
-	const layers, row = 4, 2 * 16 * 2 // k and v of 16 bf16
+	integrity := value(args, "integrity", "off")
+	if v.Shape != string(c.Shape) || v.Integrity != integrity || v.Layout != "measured" || !v.Probed {
+		t.Errorf("shape %q, integrity %q, layout %q, probed %v", v.Shape, v.Integrity, v.Layout, v.Probed)
+	}
 	for i, r := range v.Requests {
 		if r.ID != fmt.Sprint("r", i) || !r.Equal || !slices.Equal(r.Tokens, r.Expected) || len(r.Tokens) != number(t, value(args, "tokens", "24")) {
 			t.Errorf("request %d: %+v", i, r)
 		}
-		if want := int64(r.PromptTokens) * layers * rows * row; r.Bytes != want || r.Segments < 1 || r.Seconds <= 0 || r.PromptTokens < 1 {
-			t.Errorf("request %s of %d tokens: %d bytes in %d segments and %v s, want %d bytes", r.ID, r.PromptTokens, r.Bytes, r.Segments, r.Seconds, want)
+		if want := arrives(t, c, r.PromptTokens); r.Bytes != want || r.Segments < 1 || r.Pieces < 1 || r.Seconds <= 0 || r.PromptTokens < 1 {
+			t.Errorf("request %s of %d tokens: %d bytes in %d segments, %d pieces and %v s, want %d bytes", r.ID, r.PromptTokens, r.Bytes, r.Segments, r.Pieces, r.Seconds, want)
+		}
+		if (r.Digests > 0) != (integrity != "off") {
+			t.Errorf("request %s: %d digests were compared, integrity is %s", r.ID, r.Digests, integrity)
 		}
 	}
 	if v.Control.Equal == nil || *v.Control.Equal {
@@ -124,6 +135,40 @@ func right(t *testing.T, args ...string) demoJSON {
 		t.Errorf("layouts %+v", v.Layouts)
 	}
 	return v
+}
+
+// arrives is how many bytes of a request of n tokens arrive: every head of every
+// layer, replicas each on its own, and of a group with a window what both sides
+// still hold.
+func arrives(t *testing.T, c demo.Config, n int) (bytes int64) {
+	t.Helper()
+	m, err := c.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := c.Destination
+	for _, g := range m.Geometry().Groups {
+		tokens, tp := n, d.TP
+		switch {
+		case g.State:
+			tokens, tp = 1, d.TP*d.DCP
+		case g.Window > 0:
+			// The source gives the blocks from the one on that the window
+			// reaches, the destination keeps a ring.
+			source, ring := max(c.Source.Block/2, 1)*c.Source.DCP, max(d.Block/2, 1)*d.DCP
+			from := max(n-g.Window+1, 0) / source * source
+			kept := (g.Window-1+ring-1)/ring + 1
+			tokens = n - max(from, ((n-1)/ring-kept+1)*ring)
+		}
+		for _, c := range g.Components {
+			rows := tp
+			if c.Heads > 0 {
+				rows = max(c.Heads/c.UnitHeads(), tp) * c.UnitHeads()
+			}
+			bytes += int64(tokens*len(g.Layers)*rows) * c.RowBits() / 8
+		}
+	}
+	return bytes
 }
 
 // small is the least demo, for tables of many.
@@ -246,36 +291,6 @@ func TestDemoPairs(t *testing.T) {
 	}
 }
 
-// Every preset that can hold the model, at either end; the others are refused
-// before an engine starts.
-func TestDemoEveryLayout(t *testing.T) {
-	refused := map[string]string{
-		"vllm/x-packed-4": "made for elements of [32] bits", "vllm/x-packed-16": "made for elements of [8] bits",
-		"vllm/mla": "head is missing", "sglang/mla": "head is missing",
-	}
-	for i, p := range preset.All() {
-		for _, side := range []string{"source", "destination"} {
-			if testing.Short() && (i+len(side))%8 != 0 {
-				continue
-			}
-			t.Run(p.Name+" "+side, func(t *testing.T) {
-				args := []string{"--transport", "loop", "--requests", "1", "--tokens", "4", "--" + side, "layout=" + p.Name}
-				if why := refused[p.Name]; why != "" {
-					code, out, errs := kvferry(append([]string{"demo"}, args...)...)
-					if code != 2 || out != "" || !strings.Contains(errs, why) || !strings.Contains(errs, "--"+side) {
-						t.Errorf("exit status %d, stdout %q, stderr %q", code, out, errs)
-					}
-					return
-				}
-				v := right(t, args...)
-				if got := map[string]string{"source": v.Layouts.Source, "destination": v.Layouts.Destination}[side]; got != p.Name {
-					t.Errorf("the %s keeps its cache as %s", side, got)
-				}
-			})
-		}
-	}
-}
-
 // The tokens of every seed depend on the cache, and on nothing else.
 func TestDemoSeedsRequestsAndTokens(t *testing.T) {
 	seeds := 21
@@ -326,6 +341,9 @@ func TestDemoRefuses(t *testing.T) {
 		{"--policy seedbug --source layout=hnd --transport loop", "declined", "policy", []string{"no layout for engine decode", "engine prefill can do hnd"}},
 		{"--lie-layout", "claim", "local", []string{"engine prefill", "the label says HND", "say NHD"}},
 		{"--lie-layout --transport loop --destination tp=8", "claim", "local", []string{"engine prefill", "HND", "NHD"}},
+		{"--lie-layout --transport loop --model-shape hybrid", "claim", "local", []string{"engine prefill", "the label says HND", "say NHD"}},
+		{"--lie-layout --transport loop --model-shape fp8", "claim", "local", []string{"engine prefill", "the label says HND", "say NHD"}},
+		{"--policy seedbug --transport loop --model-shape hybrid", "declined", "policy", []string{"engine prefill can do hnd + gdn-ds, hnd + gdn-sd, nhd + gdn-ds, nhd + gdn-sd", "engine decode can do nhd + gdn-sd"}},
 		{"--policy no-such-file.wasm", "file", "operator", []string{"no-such-file.wasm"}},
 	} {
 		t.Run(c.line, func(t *testing.T) {
@@ -438,37 +456,53 @@ func TestDemoReplaySeedUnchecked(t *testing.T) {
 
 func TestDemoWrongFlags(t *testing.T) {
 	for line, want := range map[string]string{
-		"extra":                              "takes no arguments",
-		"--tokens 1":                         "want 2 to 512",
-		"--requests 0":                       "want 1 to 64",
-		"--requests 65":                      "want 1 to 64",
-		"--heads 0":                          "--heads",
-		"--heads 7":                          "7 heads do not split evenly over tp 2",
-		"--transport rdma":                   "want one of loop, shm, tcp",
-		"--mode fetch":                       "want one of pull, push, layers, chunks",
-		"--unchecked":                        "goes with --replay-seed only",
-		"--policy no-such-policy":            "no built-in policy of that name (heads, seedbug)",
-		"--source tp=0":                      `tp is "0"`,
-		"--source tp=two":                    `tp is "two"`,
-		"--source tp":                        "is not name=value",
-		"--source ranks=2":                   `unknown name "ranks"`,
-		"--source pp=5":                      "the model has 4 layers",
-		"--destination tp=5":                 "8 heads do not split evenly over tp 5",
-		"--source tp=16,pp=4,dcp=64":         "4096 ranks",
-		"--source block=0":                   `block is "0"`,
-		"--source block=65536 --requests 64": "tokens take",
-		"--source layout=nope":               "no layout preset is called",
-		"--source layout=hnd,nhd":            "is not name=value",
-		"--source layout=hnd+nhd":            "layout tells one layout",
-		"--source can=":                      "can names no layout",
-		"--source layout=cpu-amx,block=8":    "layout cpu-amx does not fit",
-		"--destination can=nhd,mla":          "layout mla does not fit",
-		"--seed -1":                          "--seed",
-		"--replay-seed --heads 12":           "--replay-seed is one case",
-		"--replay-seed --source tp=4":        "--replay-seed is one case",
-		"--replay-seed --destination tp=8":   "--replay-seed is one case",
-		"--replay-seed --lie-layout":         "--replay-seed is one case",
-		"--replay-seed --tokens 1":           "want 2 to 512",
+		"extra":                 "takes no arguments",
+		"--tokens 1":            "want 2 to 512",
+		"--requests 0":          "want 1 to 64",
+		"--requests 65":         "want 1 to 64",
+		"--heads 0":             "--heads",
+		"--heads 7":             "7 heads do not split evenly over tp 2",
+		"--transport rdma":      "want one of loop, shm, tcp",
+		"--mode fetch":          "want one of pull, push, layers, chunks",
+		"--model-shape rwkv":    "want one of llama, sliding, mla, fp8, hybrid",
+		"--model-shape":         "flag needs an argument",
+		"--integrity most":      "want one of off, sample, full",
+		"--source state=gdn-ds": "the model has no states that could be kept as gdn-ds",
+		"--source state=":       "state names no layout",
+		"--model-shape hybrid --source state=hnd":            "layout hnd + hnd does not fit",
+		"--model-shape hybrid --source layout=gdn-ds":        "layout gdn-ds + gdn-ds does not fit",
+		"--model-shape hybrid --heads 4 --source tp=2,dcp=3": "do not split evenly over tp 6",
+		"--model-shape mla --source layout=hnd":              "layout hnd does not fit",
+		"--model-shape fp8 --source layout=x-packed":         "layout x-packed does not fit",
+		"--model-shape mla --lie-layout":                     "a latent has no heads",
+		"--lie-layout --lie-kernel":                          "one lie at a time",
+		"--replay-seed --model-shape hybrid":                 "--replay-seed is one case",
+		"--replay-seed --integrity full":                     "--replay-seed is one case",
+		"--replay-seed --lie-kernel":                         "--replay-seed is one case",
+		"--replay-seed --model-shape rwkv":                   "--replay-seed is one case",
+		"--unchecked":                                        "goes with --replay-seed only",
+		"--policy no-such-policy":                            "no built-in policy of that name (heads, seedbug)",
+		"--source tp=0":                                      `tp is "0"`,
+		"--source tp=two":                                    `tp is "two"`,
+		"--source tp":                                        "is not name=value",
+		"--source ranks=2":                                   `unknown name "ranks"`,
+		"--source pp=5":                                      "the model has 4 layers",
+		"--destination tp=5":                                 "8 heads do not split evenly over tp 5",
+		"--source tp=16,pp=4,dcp=64":                         "4096 ranks",
+		"--source block=0":                                   `block is "0"`,
+		"--source block=65536 --requests 64":                 "tokens take",
+		"--source layout=nope":                               "no layout preset is called",
+		"--source layout=hnd,nhd":                            "is not name=value",
+		"--source layout=hnd+nhd":                            "layout tells one layout",
+		"--source can=":                                      "can names no layout",
+		"--source layout=cpu-amx,block=8":                    "layout cpu-amx does not fit",
+		"--destination can=nhd,mla":                          "layout mla does not fit",
+		"--seed -1":                                          "--seed",
+		"--replay-seed --heads 12":                           "--replay-seed is one case",
+		"--replay-seed --source tp=4":                        "--replay-seed is one case",
+		"--replay-seed --destination tp=8":                   "--replay-seed is one case",
+		"--replay-seed --lie-layout":                         "--replay-seed is one case",
+		"--replay-seed --tokens 1":                           "want 2 to 512",
 	} {
 		code, out, errs := kvferry(append([]string{"demo"}, words(line)...)...)
 		if code != 2 || out != "" || !strings.Contains(errs, want) {
@@ -635,7 +669,7 @@ func TestNoDefaultBehindThePolicies(t *testing.T) {
 
 // The demo's own words about its model stay true.
 func TestDemoModel(t *testing.T) {
-	m, err := tinyllm.New(tinyllm.Default(8, 1))
+	m, err := demo.Default().Model()
 	if err != nil {
 		t.Fatal(err)
 	}

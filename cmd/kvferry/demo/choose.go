@@ -9,8 +9,6 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/kv/layout"
-	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/policy"
@@ -35,75 +33,80 @@ func policyModule(name string) ([]byte, error) {
 	return b, nil
 }
 
-// chosen is the layout that an engine keeps its cache in.
+// chosen is the layouts that an engine keeps its cache in.
 type chosen struct {
-	name   string
-	spec   layout.Spec
+	candidate
 	reason string
 }
 
 // choose asks the policy which of the layouts that the engine's attention can
 // do it should use, unless the engine was told one.
 func (e *engine) choose(ctx context.Context) (chosen, error) {
-	if e.start.Lie {
+	m := e.model.Geometry()
+	if e.start.Lie == lieLayout {
 		// A label that lost touch with the bytes: the strides say NHD.
-		spec, _ := preset.Lookup("nhd")
-		spec.Name = "HND"
-		return chosen{"hnd", spec, "told"}, nil
-	}
-	if name := e.start.Side.Layout; name != "" {
-		spec, ok := preset.Lookup(name)
-		if !ok {
-			return chosen{}, &UsageError{e.start.Role, name, "no such preset"}
+		side := e.start.Side
+		side.Can = []string{"nhd"}
+		c := side.candidates(m)[0]
+		for g, group := range m.Groups {
+			if !group.State {
+				c.layouts[g].Name = "HND"
+			}
 		}
-		return chosen{name, spec, "told"}, nil
+		c.name = strings.Replace(c.name, "nhd", "hnd", 1)
+		return chosen{c, "told"}, nil
 	}
-	peer := engineRole(e.other())
-	own, err := e.candidates(engineName(e.start.Role), e.start.Side)
+	if e.start.Side.Layout != "" {
+		return chosen{e.start.Side.candidates(m)[0], "told"}, nil
+	}
+	own, err := e.candidates(e.start.Role, e.start.Side, e.start.Blocks)
 	if err != nil {
 		return chosen{}, err
 	}
-	other, err := e.candidates(e.other(), e.start.Peer)
+	other, err := e.candidates(otherRole(e.start.Role), e.start.Peer, e.start.PeerBlocks)
 	if err != nil {
 		return chosen{}, err
 	}
 	role := policy.Source
-	if peer == "source" {
+	if e.start.Role == "destination" {
 		role = policy.Destination
 	}
 	choice, err := e.policy.SelectLayout(ctx, policy.Question{Engine: own, Role: role, Peers: []policy.Engine{other}})
 	if err != nil {
-		can := geometry.Difference{Field: "layout", Source: "can " + strings.Join(e.start.Side.Can, ", "), Destination: "can " + strings.Join(e.start.Peer.Can, ", ")}
+		can := geometry.Difference{Field: "layout", Source: canDo(own), Destination: canDo(other)}
 		if role == policy.Destination {
 			can.Source, can.Destination = can.Destination, can.Source
 		}
 		return chosen{}, &refusal.Layout{Fields: []geometry.Difference{can}, Err: err}
 	}
-	c := own.Candidates[choice.Index]
-	return chosen{c.Name, c.Layout, choice.Reason}, nil
+	return chosen{e.start.Side.candidates(m)[choice.Index], choice.Reason}, nil
 }
 
-func engineRole(name string) string {
-	if name == engineName("source") {
-		return "source"
+func canDo(e policy.Engine) string {
+	var names []string
+	for _, c := range e.Candidates {
+		names = append(names, c.Name)
 	}
-	return "destination"
+	return "can " + strings.Join(names, ", ")
+}
+
+func otherRole(role string) string {
+	if role == "source" {
+		return "destination"
+	}
+	return "source"
 }
 
 // candidates is an engine as the policy sees it.
-func (e *engine) candidates(name string, side SideConfig) (policy.Engine, error) {
+func (e *engine) candidates(role string, side SideConfig, blocks []int) (policy.Engine, error) {
 	m := e.model.Geometry()
 	s, err := side.Shard(m)
 	if err != nil {
 		return policy.Engine{}, err
 	}
-	out := policy.Engine{Name: name, Model: m, Shard: s}
-	for _, c := range side.Can {
-		spec, ok := preset.Lookup(c)
-		if !ok {
-			return policy.Engine{}, &UsageError{engineRole(name), c, "no such preset"}
-		}
-		out.Candidates = append(out.Candidates, policy.Candidate{Name: c, Layout: spec, Block: side.Block, Blocks: e.start.Blocks})
+	out := policy.Engine{Name: engineName(role), Model: m, Shard: s}
+	for _, c := range side.candidates(m) {
+		out.Candidates = append(out.Candidates, policy.Candidate{Name: c.name, Layouts: c.layouts, Pools: side.pools(m, role, s, blocks)})
 	}
 	return out, nil
 }

@@ -3,39 +3,33 @@
 // cache of several requests, and the tokens are compared with an unsplit run.
 //
 // Everything goes the way it would in production: the policy picks the
-// layouts, the sessions shake hands, the plan is proved on both sides and the
-// blocks move through a real transport.
+// layouts, the engines' kernels are measured, the sessions shake hands, the plan
+// is proved on both sides and the blocks move through a real transport.
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/kv/layout"
-	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/kv/shard"
+	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/runtime/transfer"
 )
-
-// SideConfig is the shape of one of the two engines.
-type SideConfig struct {
-	TP     int      `json:"tp"`
-	PP     int      `json:"pp"`
-	DCP    int      `json:"dcp"`
-	Block  int      `json:"block"`
-	Layout string   `json:"layout,omitempty"` // told; "" asks the policy among Can
-	Can    []string `json:"can,omitempty"`    // presets that the engine's attention can read and write, best first
-}
 
 // Config is one run of the demo.
 type Config struct {
+	Shape       tinyllm.Shape
 	Heads       int
 	Source      SideConfig
 	Destination SideConfig
 	Transport   string // loop, shm or tcp
 	Mode        string // pull, push, layers or chunks
+	Integrity   string // off, sample or full
 	Policy      string // built-in name, or a file ending in .wasm
 	Unmetered   bool   // lets a policy run whose digest is not built in
 	Requests    int
@@ -43,23 +37,40 @@ type Config struct {
 	Seed        uint64
 
 	LieLayout  bool // the source engine's label disagrees with its strides
+	LieKernel  bool // the source engine's kernel disagrees with its strides
 	ReplaySeed bool
 	Unchecked  bool
 }
 
 // Default is the demo without flags.
 func Default() Config {
-	return Config{
+	return Shaped(Config{
+		Shape:       tinyllm.Llama,
 		Heads:       8,
-		Source:      SideConfig{TP: 2, PP: 1, DCP: 1, Block: 16, Can: []string{"hnd", "nhd"}},
-		Destination: SideConfig{TP: 4, PP: 1, DCP: 1, Block: 32, Can: []string{"nhd"}},
+		Source:      SideConfig{TP: 2, PP: 1, DCP: 1, Block: 16},
+		Destination: SideConfig{TP: 4, PP: 1, DCP: 1, Block: 32},
 		Transport:   "shm",
 		Mode:        "pull",
+		Integrity:   "off",
 		Policy:      "heads",
 		Requests:    4,
 		Tokens:      24,
 		Seed:        1,
+	})
+}
+
+// Shaped is c with engines that can keep the cache of a model of its shape.
+func Shaped(c Config) Config {
+	c.Source.Can, c.Destination.Can = []string{"hnd", "nhd"}, []string{"nhd"}
+	switch c.Shape {
+	case tinyllm.MLA:
+		c.Source.Can, c.Destination.Can = []string{"mla"}, []string{partsName}
+	case tinyllm.FP8: // scales in the row, and in a place of their own
+		c.Source.Can, c.Destination.Can = []string{"token-head-scales-hnd", "token-head-scales-nhd"}, []string{"split-nhd"}
+	case tinyllm.Hybrid:
+		c.Source.State, c.Destination.State = []string{"gdn-ds", "gdn-sd"}, []string{"gdn-sd"}
 	}
+	return c
 }
 
 // UsageError is a flag that cannot be; the command ends with status 2.
@@ -73,57 +84,23 @@ func (e *UsageError) Error() string {
 	return fmt.Sprintf("--%s %q: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Set changes the fields that text names: "tp=4,layout=nhd,block=32" or
-// "can=hnd,nhd". A word without "=" continues the list before it.
-func (s *SideConfig) Set(flag, text string) error {
-	key := ""
-	for field := range strings.SplitSeq(text, ",") {
-		k, v, ok := strings.Cut(field, "=")
-		if !ok {
-			if key != "can" {
-				return &UsageError{flag, text, fmt.Sprintf("%q is not name=value", field)}
-			}
-			k, v = "can", field
-		} else if k == "can" {
-			s.Can, s.Layout = nil, ""
-		}
-		key = k
-		switch k {
-		case "tp", "pp", "dcp", "block":
-			n, err := strconv.Atoi(v)
-			if err != nil || n < 1 || n > 1<<16 {
-				return &UsageError{flag, text, fmt.Sprintf("%s is %q, want a number from 1 to 65536", k, v)}
-			}
-			switch k {
-			case "tp":
-				s.TP = n
-			case "pp":
-				s.PP = n
-			case "dcp":
-				s.DCP = n
-			case "block":
-				s.Block = n
-			}
-		case "layout", "can":
-			for name := range strings.FieldsFuncSeq(v, func(r rune) bool { return r == '+' || r == '|' || r == ' ' }) {
-				if _, ok := preset.Lookup(name); !ok {
-					return &UsageError{flag, text, fmt.Sprintf("no layout preset is called %q (kvferry plan presets lists them)", name)}
-				}
-				if k == "layout" {
-					if v != name {
-						return &UsageError{flag, text, fmt.Sprintf("layout tells one layout, %q is several: offer them with can=", v)}
-					}
-					s.Layout, s.Can = name, []string{name}
-				} else if !slices.Contains(s.Can, name) {
-					s.Can = append(s.Can, name)
-				}
-			}
-			if v == "" {
-				return &UsageError{flag, text, k + " names no layout"}
-			}
-		default:
-			return &UsageError{flag, text, fmt.Sprintf("unknown name %q (known: tp, pp, dcp, block, layout, can)", k)}
-		}
+// Model makes the model of the run.
+//
+// Errors: *UsageError.
+func (c Config) Model() (*tinyllm.Model, error) {
+	if err := pick("model-shape", string(c.Shape), tinyllm.Shapes()...); err != nil {
+		return nil, err
+	}
+	m, err := tinyllm.New(tinyllm.Default(c.Shape, c.Heads, c.Seed))
+	if err != nil {
+		return nil, &UsageError{"heads", fmt.Sprint(c.Heads), err.Error()}
+	}
+	return m, nil
+}
+
+func pick(flag, v string, known ...string) error {
+	if !slices.Contains(known, v) {
+		return &UsageError{flag, v, "want one of " + strings.Join(known, ", ")}
 	}
 	return nil
 }
@@ -133,16 +110,13 @@ func (c Config) Validate(m geometry.Model) error {
 	if c.ReplaySeed {
 		return c.validateSeed()
 	}
-	pick := func(flag, v string, known ...string) error {
-		if !slices.Contains(known, v) {
-			return &UsageError{flag, v, "want one of " + strings.Join(known, ", ")}
-		}
-		return nil
-	}
 	if err := pick("transport", c.Transport, "loop", "shm", "tcp"); err != nil {
 		return err
 	}
 	if err := pick("mode", c.Mode, "pull", "push", "layers", "chunks"); err != nil {
+		return err
+	}
+	if err := pick("integrity", c.Integrity, "off", "sample", "full"); err != nil {
 		return err
 	}
 	if err := c.counts(); err != nil {
@@ -151,11 +125,17 @@ func (c Config) Validate(m geometry.Model) error {
 	if c.Unchecked && !c.ReplaySeed {
 		return &UsageError{"unchecked", "true", "goes with --replay-seed only: nothing else runs unproved"}
 	}
+	if c.LieLayout && c.LieKernel {
+		return &UsageError{"lie-kernel", "true", "goes without --lie-layout: one lie at a time"}
+	}
+	if c.LieLayout && c.Shape == tinyllm.MLA {
+		return &UsageError{"lie-layout", "true", "a latent has no heads that a label could say anything of"}
+	}
 	for _, s := range []struct {
 		flag string
 		side SideConfig
 	}{{"source", c.Source}, {"destination", c.Destination}} {
-		if err := c.fits(s.side, m); err != nil {
+		if err := c.fits(s.side, s.flag, m); err != nil {
 			return &UsageError{s.flag, s.side.String(), err.Error()}
 		}
 	}
@@ -175,6 +155,14 @@ func (c Config) counts() error {
 	return nil
 }
 
+// integrity is how much of what moves is compared.
+func (c Config) integrity() transfer.Integrity {
+	if c.Integrity == "off" {
+		return transfer.Off
+	}
+	return transfer.Integrity(c.Integrity)
+}
+
 // Limits of an engine of the demo.
 const (
 	maxRanks = 512
@@ -183,89 +171,74 @@ const (
 
 // fits refuses a side that model m cannot be held by: its shard, any of its
 // layouts, and what its cache takes.
-func (c Config) fits(s SideConfig, m geometry.Model) error {
+func (c Config) fits(s SideConfig, role string, m geometry.Model) error {
 	sh, err := s.Shard(m)
 	if err != nil {
 		return err
 	}
-	if err := sh.Validate(m); err != nil {
+	states := false
+	pools := s.pools(m, role, sh, nil)
+	var common []int
+	for g, p := range pools {
+		states = states || m.Groups[g].State
+		if p.Shard == nil {
+			common = append(common, g)
+		} else if err := p.Shard.Validate(m.Select([]int{g})); err != nil {
+			return err
+		}
+	}
+	if err := sh.Validate(m.Select(common)); err != nil {
 		return err
+	}
+	switch {
+	case states && len(s.State) == 0:
+		return errors.New("no layout is named for the model's states, and there is no default")
+	case !states && len(s.State) > 0:
+		return fmt.Errorf("the model has no states that could be kept as %s", strings.Join(s.State, ", "))
 	}
 	if n := sh.Ranks(); n > maxRanks {
 		return fmt.Errorf("tp %d, pp %d and dcp %d are %d ranks, an engine of the demo has at most %d", s.TP, s.PP, s.DCP, n, maxRanks)
 	}
-	g := m.Groups[0]
+	side := plan.Side{Model: m, Shard: sh, Groups: s.pools(m, role, sh, c.blocks(s, role, m, sh))}
 	bytes := int64(0)
-	for r := range sh.Ranks() {
-		part := sh.Part(g, r)
-		for _, component := range g.Components {
-			bytes += int64(len(part.Layers)*len(part.Heads)) * component.RowBits() / 8 * int64(s.Block) * int64(c.blocks(s))
-		}
-	}
-	if bytes > maxCache {
-		return fmt.Errorf("%d blocks of %d tokens take %d bytes on %d ranks, an engine of the demo has at most %d", c.blocks(s), s.Block, bytes, sh.Ranks(), int64(maxCache))
-	}
-	for _, name := range s.Can {
-		spec, ok := preset.Lookup(name)
-		if !ok {
-			return fmt.Errorf("no layout preset is called %q", name)
-		}
-		part := sh.Part(g, 0)
-		if _, err := spec.Resolve(layout.Extent{Layers: part.Layers, Blocks: c.blocks(s), Tokens: s.Block, Heads: len(part.Heads), Components: g.Components}); err != nil {
-			return fmt.Errorf("layout %s does not fit: %w", name, err)
+	for g, group := range m.Groups {
+		pool := side.Groups[g]
+		checked := false
+		for r := range sh.Ranks() {
+			part := side.Part(g, r)
+			extent := part.Extent(group, pool.Block, pool.Blocks)
+			for i, component := range group.Components {
+				bytes += int64(len(part.Layers)*max(extent.Heads[i], 1)) * component.RowBits() / 8 * int64(pool.Block) * int64(pool.Blocks)
+			}
+			if bytes > maxCache {
+				return fmt.Errorf("%d blocks of %d tokens take %d bytes and more on %d ranks, an engine of the demo has at most %d", pool.Blocks, pool.Block, bytes, sh.Ranks(), int64(maxCache))
+			}
+			if len(part.Layers) == 0 || checked {
+				continue
+			}
+			checked = true
+			for _, candidate := range s.candidates(m) {
+				if _, err := candidate.layouts[g].Resolve(extent); err != nil {
+					return fmt.Errorf("layout %s does not fit: %w", candidate.name, err)
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// blocks is the size of a side's pools: every request and the control at once,
-// and some that stay untouched.
-func (c Config) blocks(s SideConfig) int {
+// blocks is the size of a side's pools by group: every request and the control
+// at once, some blocks that stay untouched, and those for probes.
+func (c Config) blocks(s SideConfig, role string, m geometry.Model, sh shard.Spec) []int {
 	longest := 0
 	for i := range c.Requests {
 		longest = max(longest, promptTokens(i, c.Source.Block, c.Destination.Block))
 	}
-	entry := s.Block * s.DCP
-	return (c.Requests + 2) * ((longest + max(c.Tokens, controlTokens) + entry - 1) / entry)
-}
-
-// Shard is the side's shard of model m.
-func (s SideConfig) Shard(m geometry.Model) (shard.Spec, error) {
-	order, err := shard.Order(nil)
-	if err != nil {
-		return shard.Spec{}, err
+	pools := s.pools(m, role, sh, nil)
+	out := need(m, pools, sh, int64(longest+max(c.Tokens, controlTokens)))
+	probe := need(m, pools, sh, s.probeTokens())
+	for g := range out {
+		out[g] = (c.Requests+2)*out[g] + probe[g]
 	}
-	stages, err := s.stages(m.Layers)
-	if err != nil {
-		return shard.Spec{}, err
-	}
-	return shard.Spec{TP: s.TP, Stages: stages, DCPSize: s.DCP, Interleave: 1, Order: order}, nil
-}
-
-// stages splits the layers as evenly as they go, the earlier stages taking the
-// remainder.
-func (s SideConfig) stages(layers int) ([]int, error) {
-	if s.PP > layers {
-		return nil, &shard.Error{Field: "pp", Value: s.PP, Reason: fmt.Sprintf("the model has %d layers", layers)}
-	}
-	out := make([]int, s.PP)
-	for i := range out {
-		out[i] = layers / s.PP
-		if i < layers%s.PP {
-			out[i]++
-		}
-	}
-	return out, nil
-}
-
-// String is the side in the form that Set reads.
-func (s SideConfig) String() string {
-	text := fmt.Sprintf("tp=%d,pp=%d,block=%d", s.TP, s.PP, s.Block)
-	if s.DCP > 1 {
-		text += fmt.Sprintf(",dcp=%d", s.DCP)
-	}
-	if s.Layout != "" {
-		return text + ",layout=" + s.Layout
-	}
-	return text + ",can=" + strings.Join(s.Can, ",")
+	return out
 }

@@ -7,20 +7,20 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
-	"github.com/kvferry/kvferry/kv/layout"
-	"github.com/kvferry/kvferry/kv/shard"
-	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/picture"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/agent"
+	"github.com/kvferry/kvferry/runtime/measure"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
 )
 
@@ -40,10 +40,10 @@ type engine struct {
 	start  start
 	lines  *lines
 	model  *tinyllm.Model
-	shard  shard.Spec
+	side   plan.Side
 	cache  *tinyllm.Cache
 	owner  host.Owner
-	blocks *host.Blocks
+	blocks []*host.Blocks // by group
 	policy *policy.Policy
 	agent  *agent.Agent
 	engine *agent.Engine
@@ -52,13 +52,13 @@ type engine struct {
 
 	stamper *stamp.Stamper
 
-	mu     sync.Mutex
-	tables map[int]*held // by request, at the destination
+	mu       sync.Mutex
+	requests map[int]*held // at the destination
 }
 
 // held is a request's blocks at the destination.
 type held struct {
-	table    []uint32
+	tables   tinyllm.Tables
 	tokens   int64
 	expected *agent.Expected // push mode
 }
@@ -66,7 +66,7 @@ type held struct {
 // Serve runs one engine until its input ends or it is told to stop. open makes
 // the provider; a nil open opens the one that the start order names.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, folder string) (transport.Provider, error)) error {
-	e := &engine{lines: newLines(in, out), tables: map[int]*held{}}
+	e := &engine{lines: newLines(in, out), requests: map[int]*held{}}
 	if open == nil {
 		open = openProvider
 	}
@@ -92,7 +92,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, fol
 			r, err := e.do(ctx, &o, open)
 			r.N, r.State = o.N, "done"
 			if err != nil {
-				r.State, r.Error = "failed", refusal.Of(err)
+				r.State, r.Error = "failed", refused(err)
 				if e.policy != nil {
 					r.Policy = e.usage()
 				}
@@ -149,15 +149,11 @@ func (e *engine) other() string {
 	return engineName("source")
 }
 
-// open makes the model, chooses the layout, allocates the cache in it and
+// open makes the model, chooses the layouts, allocates the cache in them and
 // starts the agent.
 func (e *engine) open(ctx context.Context, provide func(name, folder string) (transport.Provider, error)) (reply, error) {
 	var err error
-	if e.model, err = tinyllm.New(tinyllm.Default(e.start.Heads, e.start.Seed)); err != nil {
-		return reply{}, err
-	}
-	m := e.model.Geometry()
-	if e.shard, err = e.start.Side.Shard(m); err != nil {
+	if e.model, err = tinyllm.New(tinyllm.Default(e.start.Shape, e.start.Heads, e.start.Seed)); err != nil {
 		return reply{}, err
 	}
 	if e.policy, err = policy.Open(ctx, e.start.Module, policy.Options{Unmetered: e.start.Unmetered}); err != nil {
@@ -169,14 +165,14 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if err != nil {
 		return reply{}, err
 	}
-	layouts, buffers, ranks, err := e.allocate(chosen.spec)
+	ranks, err := e.allocate(chosen.candidate)
 	if err != nil {
 		return reply{}, err
 	}
-	if e.cache, err = tinyllm.NewCache(m, e.shard, layouts, buffers); err != nil {
+	scratch, err := e.tables(e.start.Side.probeTokens())
+	if err != nil {
 		return reply{}, err
 	}
-	e.blocks = host.NewBlocks(e.start.Blocks, 2*e.start.Seed+uint64(len(e.start.Role))%2)
 
 	provider, err := provide(e.start.Transport, e.start.Folder)
 	if err != nil {
@@ -192,14 +188,10 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 		return reply{}, err
 	}
 	e.close = append(e.close, e.agent.Close)
-	perRank := make([][]*layout.Layout, len(layouts))
-	for r, l := range layouts {
-		perRank[r] = []*layout.Layout{l}
-	}
 	e.engine, err = e.agent.Register(ctx, agent.EngineSpec{
-		ID: engineName(e.start.Role), Incarnation: fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()),
-		Model: m, Shard: e.shard, Layouts: perRank, Held: ranks,
-		Pools: []plan.Pool{{Block: e.start.Side.Block, Blocks: e.start.Blocks}},
+		ID: e.side.Engine, Incarnation: fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()),
+		Model: e.side.Model, Shard: e.side.Shard, Pools: e.side.Groups, Layouts: e.side.Ranks, Held: ranks,
+		Kernel: &kernel{e.cache, &e.side}, Scratch: scratch,
 	})
 	if err != nil {
 		return reply{}, err
@@ -210,37 +202,6 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 // usage is the policy with its number of calls so far.
 func (e *engine) usage() *Policy {
 	return &Policy{Name: e.policy.Name(), Digest: e.policy.Digest().String(), Calls: e.policy.Calls()}
-}
-
-// allocate makes one pool a rank, in the layout that the engine chose.
-func (e *engine) allocate(spec layout.Spec) ([]*layout.Layout, [][][]byte, []memory.Rank, error) {
-	m := e.model.Geometry()
-	var layouts []*layout.Layout
-	var buffers [][][]byte
-	var ranks []memory.Rank
-	for r := range e.shard.Ranks() {
-		part := e.shard.Part(m.Groups[0], r)
-		l, err := spec.Resolve(layout.Extent{Layers: part.Layers, Blocks: e.start.Blocks, Tokens: e.start.Side.Block, Heads: len(part.Heads), Components: m.Groups[0].Components})
-		if err != nil {
-			return nil, nil, nil, fmt.Errorf("lay out rank %d of engine %s: %w", r, engineName(e.start.Role), err)
-		}
-		group := host.Group{Blocks: e.start.Blocks}
-		for _, region := range l.Regions {
-			group.Regions = append(group.Regions, host.Region{Name: region.Name, Bytes: region.Bytes})
-		}
-		pool, err := e.owner.Open(host.Spec{Engine: engineName(e.start.Role), Rank: r, Groups: []host.Group{group}}, host.Options{})
-		if err != nil {
-			return nil, nil, nil, fmt.Errorf("allocate rank %d of engine %s: %w", r, engineName(e.start.Role), err)
-		}
-		e.close = append(e.close, pool.Close)
-		rank := pool.Rank()
-		views := make([][]byte, len(l.Regions))
-		for i := range views {
-			views[i] = rank.Buffers[0][i].Bytes()
-		}
-		layouts, buffers, ranks = append(layouts, l), append(buffers, views), append(ranks, rank)
-	}
-	return layouts, buffers, ranks, nil
 }
 
 func (e *engine) connect(ctx context.Context, address string) (reply, error) {
@@ -273,48 +234,36 @@ func (e *engine) connected(p *agent.Peer) (reply, error) {
 	return reply{Policy: e.usage(), Plan: &planned{
 		Reason: reason, Provider: p.Provider(),
 		Runs: len(p.Proven().Plan().Runs), Digest: p.Proven().Digest().String(),
+		Peer: string(p.LayoutState()), Probed: p.Probed(),
 		Picture:  picture.Grid(p.Pair(), p.Proven().Plan(), picture.Options{}),
 		Coloured: picture.Grid(p.Pair(), p.Proven().Plan(), picture.Options{Colour: true}),
 	}}, nil
 }
 
-// table takes random blocks for n tokens.
-func (e *engine) table(n int64) ([]uint32, error) {
-	perEntry := int64(e.start.Side.Block) * int64(e.start.Side.DCP)
-	return e.blocks.Alloc(int((n + perEntry - 1) / perEntry))
-}
-
-// give gives blocks back that table took.
-func (e *engine) give(table []uint32) {
-	if err := e.blocks.Release(table); err != nil {
-		panic(err) // a block given back twice is this package's own mistake
-	}
-}
-
 func (e *engine) expect(ctx context.Context, o *order) (reply, error) {
-	table, err := e.table(o.Tokens + int64(o.Count))
+	tables, err := e.tables(o.Tokens + int64(o.Count))
 	if err != nil {
 		return reply{}, err
 	}
-	x, err := e.engine.Expect(ctx, agent.Expect{Request: requestName(o.Request), Tables: [][]uint32{table}, Tokens: o.Tokens, TTL: lease})
+	x, err := e.engine.Expect(ctx, agent.Expect{Request: requestName(o.Request), Tables: tables, Tokens: o.Tokens, TTL: lease})
 	if err != nil {
-		e.give(table)
+		e.give(tables)
 		return reply{}, err
 	}
-	e.hold(o.Request, &held{table: table, tokens: o.Tokens, expected: x})
+	e.hold(o.Request, &held{tables: tables, tokens: o.Tokens, expected: x})
 	return reply{Ticket: string(x.Ticket())}, nil
 }
 
 func (e *engine) hold(request int, h *held) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tables[request] = h
+	e.requests[request] = h
 }
 
 func (e *engine) held(request int) (*held, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h := e.tables[request]
+	h := e.requests[request]
 	if h == nil {
 		return nil, fmt.Errorf("demo: request %d holds no blocks here", request)
 	}
@@ -327,22 +276,22 @@ func requestName(n int) string { return fmt.Sprintf("r%d", n) }
 // blocks are free again.
 func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 	n := int64(len(o.Prompt))
-	table, err := e.table(n)
+	tables, err := e.tables(n)
 	if err != nil {
 		return reply{}, err
 	}
-	defer e.give(table)
-	tables := [][]uint32{table}
+	defer e.give(tables)
+	handed := e.handed(tables, n)
 	if e.start.Mode == "push" {
-		first := e.model.Prefill(e.cache, table, o.Prompt, 0, nil)
-		t, err := e.peer.Push(ctx, agent.Push{Ticket: agent.Ticket(o.Ticket), Tables: tables, Tokens: n, SideData: []byte{byte(first)}, Timeout: deadline})
+		first := e.model.Prefill(e.cache, tables, o.Prompt, 0, nil)
+		t, err := e.peer.Push(ctx, agent.Push{Ticket: agent.Ticket(o.Ticket), Tables: handed, Tokens: n, SideData: []byte{byte(first)}, Timeout: deadline, Integrity: e.start.Integrity})
 		if err != nil {
 			return reply{}, err
 		}
 		result, err := t.Wait(ctx)
-		return reply{First: first, Moved: movedOf(result, 0)}, err
+		return reply{First: first, Moved: e.movedOf(result, 0)}, err
 	}
-	offer := agent.Offer{Request: requestName(o.Request), Tables: tables, Tokens: n, TTL: lease}
+	offer := agent.Offer{Request: requestName(o.Request), Tables: handed, Tokens: n, TTL: lease}
 	offered := func(first int) (*agent.Offered, error) {
 		open, err := e.engine.Offer(ctx, offer)
 		if err != nil {
@@ -351,7 +300,7 @@ func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 		return open, e.lines.write(reply{N: o.N, State: "offered", Ticket: string(open.Ticket()), First: first})
 	}
 	if e.start.Mode == "pull" {
-		first := e.model.Prefill(e.cache, table, o.Prompt, 0, nil)
+		first := e.model.Prefill(e.cache, tables, o.Prompt, 0, nil)
 		offer.SideData = []byte{byte(first)}
 		open, err := offered(first)
 		if err != nil {
@@ -373,21 +322,40 @@ func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 	}
 	layers := e.model.Config().Layers
 	var marked error
-	first := e.model.Prefill(e.cache, table, o.Prompt, chunk, func(layer int, from, to int64) {
-		box := agent.Box{Layers: plan.Range{From: layer, To: layer + 1}, From: from, To: to}
+	first := e.model.Prefill(e.cache, tables, o.Prompt, chunk, func(layer int, from, to int64) {
+		within := plan.Range{From: layer, To: layer + 1}
 		if e.start.Mode == "chunks" {
 			if layer != layers-1 {
 				return
 			}
-			box.Layers = plan.Range{From: 0, To: layers}
+			within = plan.Range{From: 0, To: layers}
 		}
-		marked = errors.Join(marked, open.Ready(box))
+		marked = errors.Join(marked, open.Ready(e.boxes(within, from, to, n)...))
 	})
 	if marked != nil {
 		open.Cancel()
 	}
 	_, err = open.Wait(ctx)
 	return reply{First: first}, errors.Join(marked, err)
+}
+
+// boxes says that layers have written tokens [from, to) of a request of n. A
+// state is the request's only at its end, and counts as its last token then.
+func (e *engine) boxes(layers plan.Range, from, to, n int64) []agent.Box {
+	var out []agent.Box
+	for g, group := range e.side.Model.Groups {
+		box := agent.Box{Group: g, Layers: layers, From: from, To: to}
+		if group.State {
+			if to < n {
+				continue
+			}
+			box.From = n - 1
+		}
+		if slices.ContainsFunc(group.Layers, func(l int) bool { return l >= layers.From && l < layers.To }) {
+			out = append(out, box)
+		}
+	}
+	return out
 }
 
 // take takes a request's cache over. The blocks stay the request's until it
@@ -403,12 +371,12 @@ func (e *engine) take(ctx context.Context, o *order) (reply, error) {
 			return reply{}, err
 		}
 	} else {
-		table, err := e.table(o.Tokens + int64(o.Count))
+		tables, err := e.tables(o.Tokens + int64(o.Count))
 		if err != nil {
 			return reply{}, err
 		}
-		e.hold(o.Request, &held{table: table, tokens: o.Tokens})
-		t, err := e.peer.Pull(ctx, agent.Pull{Ticket: agent.Ticket(o.Ticket), Tables: [][]uint32{table}, Tokens: o.Tokens, Timeout: deadline})
+		e.hold(o.Request, &held{tables: tables, tokens: o.Tokens})
+		t, err := e.peer.Pull(ctx, agent.Pull{Ticket: agent.Ticket(o.Ticket), Tables: tables, Tokens: o.Tokens, Timeout: deadline, Integrity: e.start.Integrity})
 		if err != nil {
 			return reply{}, err
 		}
@@ -420,7 +388,7 @@ func (e *engine) take(ctx context.Context, o *order) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	pieces, err := e.pieces(h.table, o.Tokens)
+	pieces, err := e.pieces(h.tables, o.Tokens, result.OutOfWindow)
 	if err != nil {
 		return reply{}, err
 	}
@@ -428,11 +396,11 @@ func (e *engine) take(ctx context.Context, o *order) (reply, error) {
 	if len(result.SideData) == 1 {
 		first = int(result.SideData[0])
 	}
-	return reply{First: first, Moved: movedOf(result, pieces)}, nil
+	return reply{First: first, Moved: e.movedOf(result, pieces)}, nil
 }
 
-func movedOf(r agent.Result, pieces int64) *moved {
-	return &moved{Bytes: r.Bytes, Segments: r.Segments, Pieces: pieces, Seconds: r.Elapsed.Seconds()}
+func (e *engine) movedOf(r agent.Result, pieces int64) *moved {
+	return &moved{Bytes: r.Bytes, Segments: r.Segments, Pieces: pieces, Digests: e.digests(r.Integrity), Seconds: r.Elapsed.Seconds()}
 }
 
 // decode generates from a cache that was taken over, and frees its blocks.
@@ -442,28 +410,26 @@ func (e *engine) decode(o *order) (reply, error) {
 		return reply{}, err
 	}
 	e.mu.Lock()
-	delete(e.tables, o.Request)
+	delete(e.requests, o.Request)
 	e.mu.Unlock()
-	defer e.give(h.table)
+	defer e.give(h.tables)
 	if o.Zero {
-		e.cache.Zero(h.table, h.tokens)
+		e.cache.Zero(h.tables, h.tokens)
 	}
-	return reply{Output: e.model.Decode(e.cache, h.table, o.First, h.tokens, o.Count)}, nil
+	return reply{Output: e.model.Decode(e.cache, h.tables, o.First, h.tokens, o.Count)}, nil
 }
 
-// pieces counts the contiguous copies of a request.
-func (e *engine) pieces(table []uint32, tokens int64) (int64, error) {
-	req := stamp.Request{Plan: e.peer.Proven().Digest(), Destination: [][]uint32{table}, To: tokens}
-	var n int64
-	for _, edge := range e.peer.Proven().Plan().Edges {
-		var c stamp.Cursor
-		if err := e.stamper.Cursor(&req, stamp.EdgeKey{Source: edge.Source, Destination: edge.Destination}, &c); err != nil {
-			return 0, err
-		}
-		var seg stamp.Segment
-		for c.Next(&seg) {
-			n += seg.Run.Pieces()
-		}
+// refused is an error as scripts read it.
+func refused(err error) *refusal.Refusal {
+	var kernel *measure.Disagreement
+	if errors.As(err, &kernel) {
+		return disagrees(kernel, err)
 	}
-	return n, nil
+	out := refusal.Of(err)
+	var corrupt *transfer.Corrupt
+	if errors.As(err, &corrupt) && out.Coordinate == nil {
+		out.Kind = "corrupt"
+		out.Coordinate = &refusal.Coordinate{Rank: corrupt.DestinationRank, Component: corrupt.Component, Layer: corrupt.Layer, Head: max(corrupt.Head, 0), Token: corrupt.From}
+	}
+	return out
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
+	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/transfer"
 )
 
 // The router (the parent process) and the two engines exchange one JSON object
@@ -46,20 +48,29 @@ type order struct {
 
 // start is everything that an engine needs to know.
 type start struct {
-	Role      string     `json:"role"` // "source" or "destination"
-	Heads     int        `json:"heads"`
-	Seed      uint64     `json:"seed"`
-	Side      SideConfig `json:"side"`
-	Peer      SideConfig `json:"peer"`
-	Transport string     `json:"transport"`
-	Mode      string     `json:"mode"`
-	Policy    string     `json:"policy"` // what it was asked for as
-	Module    []byte     `json:"module"`
-	Unmetered bool       `json:"unmetered"`
-	Lie       bool       `json:"lie"`
-	Blocks    int        `json:"blocks"` // of each rank's pool
-	Folder    string     `json:"folder"` // private folder for sockets
+	Role       string             `json:"role"` // "source" or "destination"
+	Shape      tinyllm.Shape      `json:"shape"`
+	Heads      int                `json:"heads"`
+	Seed       uint64             `json:"seed"`
+	Side       SideConfig         `json:"side"`
+	Peer       SideConfig         `json:"peer"`
+	Transport  string             `json:"transport"`
+	Mode       string             `json:"mode"`
+	Integrity  transfer.Integrity `json:"integrity"`
+	Policy     string             `json:"policy"` // what it was asked for as
+	Module     []byte             `json:"module"`
+	Unmetered  bool               `json:"unmetered"`
+	Lie        string             `json:"lie,omitempty"`
+	Blocks     []int              `json:"blocks"` // of each rank's pools, by group
+	PeerBlocks []int              `json:"peer_blocks"`
+	Folder     string             `json:"folder"` // private folder for sockets
 }
+
+// What an engine can be told to lie about.
+const (
+	lieLayout = "layout" // its label
+	lieKernel = "kernel" // where its kernel writes
+)
 
 // reply is one line from an engine.
 type reply struct {
@@ -89,13 +100,16 @@ type planned struct {
 	Picture  string `json:"picture"`  // plain text
 	Coloured string `json:"coloured"` // the same with ANSI colours
 	Provider string `json:"provider"`
+	Peer     string `json:"peer"` // whether the peer's layouts were measured or declared
+	Probed   bool   `json:"probed"`
 }
 
 // moved is what a transfer moved, as the side that drove it saw it.
 type moved struct {
 	Bytes    int64   `json:"bytes"`
 	Segments int64   `json:"segments"`
-	Pieces   int64   `json:"pieces"` // contiguous copies
+	Pieces   int64   `json:"pieces"`  // contiguous copies
+	Digests  int64   `json:"digests"` // that were compared
 	Seconds  float64 `json:"seconds"`
 }
 

@@ -4,12 +4,18 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 )
 
 // Print writes the result for a person. colour paints the plan's picture.
 func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	fmt.Fprintf(w, "prefill (%s)  ->  decode (%s)\n", c.Source, c.Destination)
-	fmt.Fprintf(w, "transport %s, mode %s, processes %v\n", r.Transport, r.Mode, r.Processes)
+	shape := ""
+	if c.Shape != tinyllm.Llama {
+		shape = "model shape " + r.Shape + ", "
+	}
+	fmt.Fprintf(w, "%stransport %s, mode %s, processes %v\n", shape, r.Transport, r.Mode, r.Processes)
 	fmt.Fprintf(w, "policy %s %s, %d calls\n", r.Policy.Name, short(r.Policy.Digest), r.Policy.Calls)
 	for _, l := range []struct{ engine, layout, reason string }{
 		{"prefill", r.Layouts.Source, r.Layouts.SourceReason},
@@ -17,6 +23,7 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	} {
 		fmt.Fprintf(w, "  %s keeps its cache as %s (%s)\n", l.engine, l.layout, l.reason)
 	}
+	fmt.Fprintf(w, "layouts %s, %s\n", r.Layout, map[bool]string{true: "and probed: decode's kernel reads what prefill's wrote", false: "not probed"}[r.Probed])
 	fmt.Fprintf(w, "plan %s, %d runs, proved on both sides\n\n", short(r.Plan.Digest), r.Plan.Runs)
 	picture := r.Plan.Picture
 	if colour {
@@ -31,6 +38,13 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if r.Integrity != "off" {
+		n := int64(0)
+		for _, q := range r.Requests {
+			n += q.Digests
+		}
+		fmt.Fprintf(w, "integrity %s: %d digests of the source and the destination are equal\n", r.Integrity, n)
 	}
 	_, err := fmt.Fprintf(w, "control: cache cleared before decode, tokens differ: %s\n", yes(!r.Control.Equal))
 	return err

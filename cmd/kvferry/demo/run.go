@@ -16,6 +16,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/transport"
 )
 
@@ -28,6 +29,10 @@ type Result struct {
 	Control   *Control        `json:"control,omitempty"` // nil: the run did not come so far
 	Transport string          `json:"transport"`
 	Mode      string          `json:"mode"`
+	Shape     string          `json:"shape"`
+	Integrity string          `json:"integrity"`        // off, sample or full
+	Layout    string          `json:"layout,omitempty"` // measured with the engines' kernels, or declared
+	Probed    bool            `json:"probed"`           // what prefill's kernel wrote was read by decode's
 	Plan      PlanResult      `json:"plan"`
 }
 
@@ -38,6 +43,7 @@ type RequestResult struct {
 	Bytes        int64   `json:"bytes"`
 	Segments     int64   `json:"segments"`
 	Pieces       int64   `json:"pieces"`
+	Digests      int64   `json:"digests,omitempty"` // compared with the source's
 	Seconds      float64 `json:"seconds"`
 	Expected     []int   `json:"expected"` // of the unsplit run
 	Tokens       []int   `json:"tokens"`
@@ -89,9 +95,9 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	if step == nil {
 		step = func(string, ...any) {}
 	}
-	model, err := tinyllm.New(tinyllm.Default(c.Heads, c.Seed))
+	model, err := c.Model()
 	if err != nil {
-		return nil, &UsageError{"heads", fmt.Sprint(c.Heads), err.Error()}
+		return nil, err
 	}
 	if err := c.Validate(model.Geometry()); err != nil {
 		return nil, err
@@ -108,7 +114,7 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	running, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
-	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Requests: []RequestResult{}}}
+	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Shape: string(c.Shape), Integrity: c.Integrity, Requests: []RequestResult{}}}
 	if err := r.launch(running, program, stderr); err != nil {
 		return r.result, err
 	}
@@ -435,20 +441,38 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	prompts[c.Requests] = prompts[0]
 
 	r.step("two engines choose their layouts")
-	begin := func(role string, side, peer SideConfig, lie bool) order {
+	m := r.model.Geometry()
+	var blocks [2][]int
+	sides := [2]SideConfig{c.Source, c.Destination}
+	roles := [2]string{"source", "destination"}
+	for i, side := range sides {
+		sh, err := side.Shard(m)
+		if err != nil {
+			return err
+		}
+		blocks[i] = c.blocks(side, roles[i], m, sh)
+	}
+	begin := func(i int, lie string) order {
 		return order{Kind: orderStart, Start: &start{
-			Role: role, Heads: c.Heads, Seed: c.Seed, Side: side, Peer: peer, Transport: c.Transport, Mode: c.Mode,
-			Policy: c.Policy, Module: module, Unmetered: c.Unmetered, Lie: lie, Folder: folder, Blocks: c.blocks(side),
+			Role: roles[i], Shape: c.Shape, Heads: c.Heads, Seed: c.Seed, Side: sides[i], Peer: sides[1-i], Transport: c.Transport, Mode: c.Mode, Integrity: c.integrity(),
+			Policy: c.Policy, Module: module, Unmetered: c.Unmetered, Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
 		}}
+	}
+	lie := ""
+	switch {
+	case c.LieLayout:
+		lie = lieLayout
+	case c.LieKernel:
+		lie = lieKernel
 	}
 	// Neither waits for the other here, so both are heard, and of two refusals
 	// the source's is told.
 	chosen := [2]func() (reply, error){}
 	var err error
-	if chosen[0], err = r.source.call(ctx, begin("source", c.Source, c.Destination, c.LieLayout)); err != nil {
+	if chosen[0], err = r.source.call(ctx, begin(0, lie)); err != nil {
 		return err
 	}
-	if chosen[1], err = r.destination.call(ctx, begin("destination", c.Destination, c.Source, false)); err != nil {
+	if chosen[1], err = r.destination.call(ctx, begin(1, "")); err != nil {
 		return err
 	}
 	s, err := chosen[0]()
@@ -483,6 +507,11 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		return err
 	}
 	r.result.Plan = PlanResult{Digest: dialled.Plan.Digest, Runs: dialled.Plan.Runs, Reason: dialled.Plan.Reason, Picture: dialled.Plan.Picture, Coloured: dialled.Plan.Coloured}
+	// Each engine says what the other one's layouts are.
+	r.result.Layout, r.result.Probed = dialled.Plan.Peer, dialled.Plan.Probed && accepted.Plan.Probed
+	if accepted.Plan.Peer != dialled.Plan.Peer {
+		r.result.Layout = string(session.Declared)
+	}
 	r.result.Policy.Calls = dialled.Policy.Calls + accepted.Policy.Calls
 
 	r.step("%d requests move", len(prompts))
@@ -580,16 +609,16 @@ func (r *router) request(ctx context.Context, id int, prompt []int, count int, z
 	if done.Moved != nil { // a push is counted by the side that pushed
 		m = done.Moved
 	}
-	out.Bytes, out.Segments, out.Seconds, out.Tokens = m.Bytes, m.Segments, m.Seconds, decoded.Output
+	out.Bytes, out.Segments, out.Digests, out.Seconds, out.Tokens = m.Bytes, m.Segments, m.Digests, m.Seconds, decoded.Output
 	return out, nil
 }
 
 // unsplit runs the model alone, its cache on one rank in plain memory.
 func unsplit(m *tinyllm.Model, prompt []int, count int) ([]int, error) {
-	c, table, err := plain(m.Geometry(), SideConfig{TP: 1, PP: 1, DCP: 1, Block: 16}, "hnd", len(prompt)+count)
+	c, tables, err := plain(m, len(prompt)+count)
 	if err != nil {
 		return nil, err
 	}
-	first := m.Prefill(c, table, prompt, 0, nil)
-	return m.Decode(c, table, first, int64(len(prompt)), count), nil
+	first := m.Prefill(c, tables, prompt, 0, nil)
+	return m.Decode(c, tables, first, int64(len(prompt)), count), nil
 }

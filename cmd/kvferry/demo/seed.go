@@ -10,8 +10,6 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/kv/geometry"
-	"github.com/kvferry/kvferry/kv/layout"
-	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
 	"github.com/kvferry/kvferry/plan/proof"
@@ -47,6 +45,12 @@ func (c Config) validateSeed() error {
 		return &UsageError{"destination", c.Destination.String(), fixed}
 	case c.LieLayout:
 		return &UsageError{"lie-layout", "true", fixed}
+	case c.LieKernel:
+		return &UsageError{"lie-kernel", "true", fixed}
+	case c.Shape != tinyllm.Llama:
+		return &UsageError{"model-shape", string(c.Shape), fixed}
+	case c.Integrity != "off":
+		return &UsageError{"integrity", c.Integrity, fixed}
 	}
 	return c.counts()
 }
@@ -76,54 +80,37 @@ func (e *SeedRefused) Error() string {
 // Unwrap returns the proof's fault.
 func (e *SeedRefused) Unwrap() error { return e.Fault }
 
-// side is an engine of the seed case with all ranks in the named layout.
-func (s SideConfig) side(engine, name string, m geometry.Model, blocks int) (plan.Side, error) {
-	spec, ok := preset.Lookup(name)
-	if !ok {
-		return plan.Side{}, &UsageError{"layout", name, "no such preset"}
-	}
-	sh, err := s.Shard(m)
-	if err != nil {
-		return plan.Side{}, err
-	}
-	side := plan.Side{Engine: engine, Model: m, Shard: sh, Groups: []plan.Pool{{Block: s.Block, Blocks: blocks}}}
-	for r := range sh.Ranks() {
-		part := sh.Part(m.Groups[0], r)
-		l, err := spec.Resolve(layout.Extent{Layers: part.Layers, Blocks: blocks, Tokens: s.Block, Heads: len(part.Heads), Components: m.Groups[0].Components})
-		if err != nil {
-			return plan.Side{}, fmt.Errorf("lay out rank %d of engine %s: %w", r, engine, err)
-		}
-		side.Ranks = append(side.Ranks, []*layout.Layout{l})
-	}
-	return side, side.Validate(engine)
-}
-
 // seedPair is the seed case's pair with both caches in the named layout.
 func seedPair(m geometry.Model, name string, blocks int) (*plan.Pair, error) {
 	sides := SeedCase(Config{})
-	s, err := sides.Source.side(engineName("source"), name, m, blocks)
-	if err != nil {
-		return nil, err
+	var out plan.Pair
+	for _, x := range []struct {
+		of   SideConfig
+		role string
+		to   *plan.Side
+	}{{sides.Source, "source", &out.Source}, {sides.Destination, "destination", &out.Destination}} {
+		x.of.Can = []string{name}
+		side, err := x.of.side(engineName(x.role), x.role, m, x.of.candidates(m)[0], []int{blocks})
+		if err != nil {
+			return nil, err
+		}
+		*x.to = side
 	}
-	d, err := sides.Destination.side(engineName("destination"), name, m, blocks)
-	if err != nil {
-		return nil, err
-	}
-	return &plan.Pair{Source: s, Destination: d}, nil
+	return &out, nil
 }
 
 // ReplaySeed computes the copies of the seed case and gives them to the proof,
 // which refuses them (*SeedRefused). With Config.Unchecked it replays them
 // with a plain loop on scratch memory instead, and says what came out.
 func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
-	model, err := tinyllm.New(tinyllm.Default(seedHeads, c.Seed))
+	if err := c.validateSeed(); err != nil {
+		return nil, err
+	}
+	model, err := c.Model()
 	if err != nil {
 		return nil, err
 	}
 	m := model.Geometry()
-	if err := c.Validate(m); err != nil {
-		return nil, err
-	}
 	blocks := c.Requests * ((seedPrompt+c.Tokens)/seedBlock + 2)
 	truth, err := seedPair(m, "nhd", blocks)
 	if err != nil {
@@ -163,12 +150,15 @@ func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
 	return out, out.replay(model, truth, copies, c)
 }
 
-// scratch is the memory of all ranks of one side.
-func scratch(s *plan.Side) [][][]byte {
-	out := make([][][]byte, len(s.Ranks))
+// scratch is the memory of all ranks of one side: [rank][group][region].
+func scratch(s *plan.Side) [][][][]byte {
+	out := make([][][][]byte, len(s.Ranks))
 	for r, layouts := range s.Ranks {
-		for _, region := range layouts[0].Regions {
-			out[r] = append(out[r], make([]byte, region.Bytes))
+		out[r] = make([][][]byte, len(layouts))
+		for g, l := range layouts {
+			for i := 0; l != nil && i < len(l.Regions); i++ {
+				out[r][g] = append(out[r][g], make([]byte, l.Regions[i].Bytes))
+			}
 		}
 	}
 	return out
@@ -176,7 +166,7 @@ func scratch(s *plan.Side) [][][]byte {
 
 // unchecked does what the world did before: it runs a plan's copies for one
 // pair of tables with a plain loop and asks nobody.
-func unchecked(p *plan.Pair, pl *plan.Plan, source, destination [][][]byte, sourceTable, destinationTable []uint32) {
+func unchecked(p *plan.Pair, pl *plan.Plan, source, destination [][][][]byte, sourceTable, destinationTable []uint32) {
 	for i := range pl.Runs {
 		run := &pl.Runs[i]
 		e, piece := pl.Edges[run.Edge], pl.Pieces[run.Piece]
@@ -189,7 +179,7 @@ func unchecked(p *plan.Pair, pl *plan.Plan, source, destination [][][]byte, sour
 			so := run.SourceOffset + plan.BlockOffset(sl, run.SourceMap, int64(sourceTable[sb]))
 			do := run.DestinationOffset + plan.BlockOffset(dl, run.DestinationMap, int64(destinationTable[db]))
 			walk(run.Loops, so, do, func(so, do int64) {
-				copy(destination[e.Destination][run.DestinationRegion][do:do+run.Bytes], source[e.Source][run.SourceRegion][so:])
+				copy(destination[e.Destination][e.Group][run.DestinationRegion][do:do+run.Bytes], source[e.Source][e.Group][run.SourceRegion][so:])
 			})
 		}
 	}
@@ -217,7 +207,7 @@ func (out *Seed) count(p *plan.Pair, pl *plan.Plan) error {
 	tables := [2][]uint32{{1, 3, 0, 2}, {2, 0, 3, 1}}
 	number := func(c geometry.Coord) uint32 {
 		n := uint32(c.Component)
-		for _, v := range []struct{ x, size int }{{c.Layer, p.Source.Model.Layers}, {c.Head, g.Heads()}, {int(c.Token), seedPrompt}, {c.Dim, g.Components[0].Dim}} {
+		for _, v := range []struct{ x, size int }{{c.Layer, p.Source.Model.Layers}, {c.Head, seedHeads}, {int(c.Token), seedPrompt}, {c.Dim, g.Components[0].Dim}} {
 			n = n*uint32(v.size) + uint32(v.x)
 		}
 		return n + 1
@@ -226,11 +216,11 @@ func (out *Seed) count(p *plan.Pair, pl *plan.Plan) error {
 	for pass := range passes {
 		source, destination := scratch(&p.Source), scratch(&p.Destination)
 		each(&p.Source, tables[0], func(rank int, c geometry.Coord, region int, offset int64) {
-			binary.LittleEndian.PutUint16(source[rank][region][offset:], uint16(number(c)>>(16*pass)))
+			binary.LittleEndian.PutUint16(source[rank][0][region][offset:], uint16(number(c)>>(16*pass)))
 		})
 		unchecked(p, pl, source, destination, tables[0], tables[1])
 		each(&p.Destination, tables[1], func(rank int, c geometry.Coord, region int, offset int64) {
-			if binary.LittleEndian.Uint16(destination[rank][region][offset:]) != uint16(number(c)>>(16*pass)) {
+			if binary.LittleEndian.Uint16(destination[rank][0][region][offset:]) != uint16(number(c)>>(16*pass)) {
 				if wrong[rank] == nil {
 					wrong[rank] = map[geometry.Coord]bool{}
 				}
@@ -252,10 +242,10 @@ func (out *Seed) count(p *plan.Pair, pl *plan.Plan) error {
 func each(s *plan.Side, table []uint32, f func(rank int, c geometry.Coord, region int, offset int64)) {
 	g := s.Model.Groups[0]
 	for r := range s.Ranks {
-		part, l := s.Shard.Part(g, r), s.Ranks[r][0]
+		part, l := s.Part(0, r), s.Ranks[r][0]
 		for ci, component := range g.Components {
 			for li, layer := range part.Layers {
-				for hi, head := range part.Heads {
+				for hi, head := range part.Heads[ci] {
 					for t := range int64(seedPrompt) {
 						for d := range component.Dim {
 							region, bit := l.Bit(ci, li, int64(table[t/seedBlock]), t%seedBlock, int64(hi), int64(d))
@@ -291,10 +281,10 @@ func (out *Seed) replay(model *tinyllm.Model, p *plan.Pair, pl *plan.Plan, c Con
 		destinationTable = append(destinationTable, sourceTable...)
 		slices.Reverse(destinationTable)
 		prompt := model.Prompt(i, seedPrompt)
-		first := model.Prefill(sourceCache, sourceTable, prompt, 0, nil)
+		first := model.Prefill(sourceCache, tinyllm.Tables{sourceTable}, prompt, 0, nil)
 		unchecked(p, pl, source, destination, sourceTable[:entries], destinationTable[:entries])
 		r := RequestResult{ID: requestName(i), PromptTokens: seedPrompt}
-		r.Tokens = model.Decode(destinationCache, destinationTable, first, seedPrompt, c.Tokens)
+		r.Tokens = model.Decode(destinationCache, tinyllm.Tables{destinationTable}, first, seedPrompt, c.Tokens)
 		if r.Expected, err = unsplit(model, prompt, c.Tokens); err != nil {
 			return err
 		}
@@ -304,27 +294,39 @@ func (out *Seed) replay(model *tinyllm.Model, p *plan.Pair, pl *plan.Plan, c Con
 	return nil
 }
 
-// cacheOn views scratch memory as a side's cache.
-func cacheOn(s *plan.Side, memory [][][]byte) (*tinyllm.Cache, error) {
-	layouts := make([]*layout.Layout, len(s.Ranks))
-	for r := range layouts {
-		layouts[r] = s.Ranks[r][0]
+// cacheOn views memory, [rank][group][region], as a side's cache.
+func cacheOn(s *plan.Side, memory [][][][]byte) (*tinyllm.Cache, error) {
+	held := make([]tinyllm.Holding, len(s.Groups))
+	for g := range held {
+		held[g] = tinyllm.Holding{Shard: *s.ShardOf(g), Ring: s.Groups[g].Ring}
+		for r, layouts := range s.Ranks {
+			held[g].Layouts = append(held[g].Layouts, layouts[g])
+			held[g].Regions = append(held[g].Regions, memory[r][g])
+		}
 	}
-	return tinyllm.NewCache(s.Model, s.Shard, layouts, memory)
+	return tinyllm.NewCache(s.Model, held)
 }
 
-// plain is a cache of the given shape in plain memory, with the table of its
-// one request.
-func plain(m geometry.Model, s SideConfig, name string, tokens int) (*tinyllm.Cache, []uint32, error) {
-	blocks := (tokens + s.Block - 1) / s.Block
-	side, err := s.side("unsplit", name, m, blocks)
+// plain is a cache on one rank in plain memory, with the tables of its one
+// request.
+func plain(model *tinyllm.Model, tokens int) (*tinyllm.Cache, tinyllm.Tables, error) {
+	c := Config{Shape: model.Config().Shape, Source: SideConfig{TP: 1, PP: 1, DCP: 1, Block: 16}}
+	m, s := model.Geometry(), Shaped(c).Source
+	sh, err := s.Shard(m)
 	if err != nil {
 		return nil, nil, err
 	}
-	table := make([]uint32, blocks)
-	for i := range table {
-		table[i] = uint32(i)
+	blocks := need(m, s.pools(m, "source", sh, nil), sh, int64(tokens))
+	side, err := s.side("unsplit", "source", m, s.candidates(m)[0], blocks)
+	if err != nil {
+		return nil, nil, err
 	}
-	c, err := cacheOn(&side, scratch(&side))
-	return c, table, err
+	tables := make(tinyllm.Tables, len(blocks))
+	for g, n := range blocks {
+		for i := range n {
+			tables[g] = append(tables[g], uint32(i))
+		}
+	}
+	cache, err := cacheOn(&side, scratch(&side))
+	return cache, tables, err
 }

@@ -10,21 +10,38 @@ import (
 	"github.com/kvferry/kvferry/kv/shard"
 )
 
-// Cache is the model's paged KV cache on the memory of all ranks of one
-// engine. It owns no memory and is safe for concurrent use by requests whose
-// block tables are disjoint.
-type Cache struct {
-	block int64 // tokens a block
-	dcp   int64
-	ranks []rankCache
-	// holders[layer][head] lists the ranks that hold the head's rows, by DCP
-	// phase; replicas in rank order.
-	holders [][][][]holder
+// Holding is how an engine holds one group of the model's cache.
+type Holding struct {
+	Shard   shard.Spec
+	Ring    int              // blocks that a request goes round in; 0: a table without end
+	Layouts []*layout.Layout // by rank; nil where the rank holds none of the group's layers
+	Regions [][][]byte       // [rank][region], as the rank's layout names them
+}
+
+// Tables are a request's block tables by group. A group that goes round in a
+// ring has the ring's blocks, one of states the request's slot.
+type Tables [][]uint32
+
+// Cache is the model's paged cache on the memory of all ranks of one engine.
+// It owns no memory and is safe for concurrent use by requests whose block
+// tables are disjoint.
+type Cache struct{ groups []group }
+
+// group is one group of the cache.
+type group struct {
+	state                        bool
+	block, ring, dcp, interleave int64
+	components                   []geometry.Component
+	ranks                        []*rank // nil: nothing of the group
+	// holders[component][layer][head][phase] lists the ranks that hold the
+	// head's rows, by DCP phase; replicas in rank order. Layers are counted
+	// within the group.
+	holders [][][][][]holder
 }
 
 type holder struct{ rank, layer, head int } // places on the rank
 
-type rankCache struct {
+type rank struct {
 	part    shard.Part
 	layout  *layout.Layout
 	regions [][]byte
@@ -33,50 +50,95 @@ type rankCache struct {
 	blocks, tokens, heads, dims [][]int64
 }
 
-// NewCache views regions ([rank][region], as each rank's layout names them) as
-// the cache of an engine that holds m's group 0 so sharded.
-func NewCache(m geometry.Model, s shard.Spec, layouts []*layout.Layout, regions [][][]byte) (*Cache, error) {
-	if err := s.Validate(m); err != nil {
-		return nil, fmt.Errorf("view a cache: %w", err)
+// NewCache views memory as the cache of an engine that holds m's groups so.
+func NewCache(m geometry.Model, held []Holding) (*Cache, error) {
+	if len(held) != len(m.Groups) {
+		return nil, fmt.Errorf("tinyllm: %d groups are held, the model has %d", len(held), len(m.Groups))
 	}
-	if len(layouts) != s.Ranks() || len(regions) != s.Ranks() {
-		return nil, fmt.Errorf("tinyllm: %d layouts and %d memories for %d ranks", len(layouts), len(regions), s.Ranks())
-	}
-	g := m.Groups[0]
-	c := &Cache{block: int64(layouts[0].Extent.Tokens), dcp: int64(s.DCPSize)}
-	c.holders = make([][][][]holder, m.Layers)
-	for l := range c.holders {
-		c.holders[l] = make([][][]holder, g.Heads())
-		for h := range c.holders[l] {
-			c.holders[l][h] = make([][]holder, s.DCPSize)
+	c := &Cache{groups: make([]group, len(held))}
+	for g, h := range held {
+		if err := h.Shard.Validate(m.Select([]int{g})); err != nil {
+			return nil, fmt.Errorf("view a cache: %w", err)
 		}
-	}
-	for r, l := range layouts {
-		part := s.Part(g, r)
-		rc := rankCache{part: part, layout: l, regions: regions[r]}
-		if len(rc.regions) != len(l.Regions) {
-			return nil, fmt.Errorf("tinyllm: rank %d has %d regions of memory, its layout %d", r, len(rc.regions), len(l.Regions))
+		if n := h.Shard.Ranks(); len(h.Layouts) != n || len(h.Regions) != n {
+			return nil, fmt.Errorf("tinyllm: %d layouts and %d memories for %d ranks", len(h.Layouts), len(h.Regions), n)
 		}
-		for i, region := range l.Regions {
-			if int64(len(rc.regions[i])) < region.Bytes {
-				return nil, fmt.Errorf("tinyllm: rank %d region %s has %d bytes, its layout needs %d", r, region.Name, len(rc.regions[i]), region.Bytes)
-			}
-		}
-		for _, digits := range l.Maps {
-			rc.blocks = append(rc.blocks, offsets(digits, geometry.Block, l.Extent.Blocks))
-			rc.tokens = append(rc.tokens, offsets(digits, geometry.Token, l.Extent.Tokens))
-			rc.heads = append(rc.heads, offsets(digits, geometry.Head, l.Extent.Heads))
-			rc.dims = append(rc.dims, offsets(digits, geometry.Dim, g.Components[0].Dim))
-		}
-		c.ranks = append(c.ranks, rc)
-		for li, layer := range part.Layers {
-			for hi, head := range part.Heads {
-				at := &c.holders[layer][head][part.Phase]
-				*at = append(*at, holder{r, li, hi})
-			}
+		if err := c.groups[g].view(m.Groups[g], h); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil
+}
+
+func (g *group) view(of geometry.Group, h Holding) error {
+	g.state, g.components, g.ring = of.State, of.Components, int64(h.Ring)
+	g.dcp, g.interleave = int64(h.Shard.DCPSize), int64(h.Shard.Interleave)
+	place := map[int]int{} // of a layer in the group
+	for i, l := range of.Layers {
+		place[l] = i
+	}
+	g.holders = make([][][][][]holder, len(of.Components))
+	for ci, c := range of.Components {
+		g.holders[ci] = make([][][][]holder, len(of.Layers))
+		for li := range of.Layers {
+			g.holders[ci][li] = make([][][]holder, c.HeadCount())
+			for hi := range g.holders[ci][li] {
+				g.holders[ci][li][hi] = make([][]holder, h.Shard.DCPSize)
+			}
+		}
+	}
+	for r, l := range h.Layouts {
+		part := h.Shard.Part(of, r)
+		if l == nil {
+			if len(part.Layers) > 0 {
+				return fmt.Errorf("tinyllm: rank %d holds layers %s and has no layout", r, geometry.Ranges(part.Layers))
+			}
+			g.ranks = append(g.ranks, nil)
+			continue
+		}
+		own, err := newRank(r, part, l, h.Regions[r])
+		if err != nil {
+			return err
+		}
+		g.block = int64(l.Extent.Tokens)
+		g.ranks = append(g.ranks, own)
+		for ci, c := range of.Components {
+			heads := part.Heads[ci]
+			if c.Heads == 0 {
+				heads = []int{0}
+			}
+			for li, layer := range part.Layers {
+				for hi, head := range heads {
+					at := &g.holders[ci][place[layer]][head][part.Phase]
+					*at = append(*at, holder{r, li, hi})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func newRank(r int, part shard.Part, l *layout.Layout, regions [][]byte) (*rank, error) {
+	if len(regions) != len(l.Regions) {
+		return nil, fmt.Errorf("tinyllm: rank %d has %d regions of memory, its layout %d", r, len(regions), len(l.Regions))
+	}
+	for i, region := range l.Regions {
+		if int64(len(regions[i])) < region.Bytes {
+			return nil, fmt.Errorf("tinyllm: rank %d region %s has %d bytes, its layout needs %d", r, region.Name, len(regions[i]), region.Bytes)
+		}
+	}
+	out := &rank{part: part, layout: l, regions: regions}
+	heads, dims := 1, 1 // components that share a map may differ in these
+	for ci, c := range l.Extent.Components {
+		heads, dims = max(heads, l.Extent.Heads[ci]), max(dims, c.Dim)
+	}
+	for _, digits := range l.Maps {
+		out.blocks = append(out.blocks, offsets(digits, geometry.Block, l.Extent.Blocks))
+		out.tokens = append(out.tokens, offsets(digits, geometry.Token, l.Extent.Tokens))
+		out.heads = append(out.heads, offsets(digits, geometry.Head, heads))
+		out.dims = append(out.dims, offsets(digits, geometry.Dim, dims))
+	}
+	return out, nil
 }
 
 // offsets are the byte offsets of n places along one axis.
@@ -92,57 +154,144 @@ func offsets(digits []layout.Digit, axis geometry.Axis, n int) []int64 {
 	return out
 }
 
-// row returns the region and the byte offset of dim 0 of a row, and the
+// Row names a row of one rank's memory. Layer, Token and Head are places on
+// the rank: the layer's in its layout, the token's in its block, the head's
+// among those that the rank holds.
+type Row struct {
+	Group, Rank, Component, Layer int
+	Block                         uint32
+	Token, Head                   int
+}
+
+// find returns the region and the byte offset of dim 0 of a row, and the
 // offsets of its dims from there.
-func (c *Cache) row(table []uint32, component int, at holder, token int64) ([]byte, int64, []int64) {
-	r := &c.ranks[at.rank]
-	local, _ := r.part.Local(token)
-	p := &r.layout.Places[component][at.layer]
-	offset := p.Offset/8 + r.blocks[p.Map][table[local/c.block]] + r.tokens[p.Map][local%c.block] + r.heads[p.Map][at.head]
+func (r *rank) find(at Row) ([]byte, int64, []int64) {
+	p := &r.layout.Places[at.Component][at.Layer]
+	offset := p.Offset/8 + r.blocks[p.Map][at.Block] + r.tokens[p.Map][at.Token] + r.heads[p.Map][at.Head]
 	return r.regions[p.Region], offset, r.dims[p.Map]
 }
 
-func (c *Cache) at(layer, head int, token int64) []holder {
-	interleave := int64(c.ranks[0].part.Interleave)
-	return c.holders[layer][head][token/interleave%c.dcp]
-}
-
-// write stores a row in every replica, rounded to bf16.
-func (c *Cache) write(table []uint32, component, layer, head int, token int64, row []float32) {
-	for _, h := range c.at(layer, head, token) {
-		region, base, dims := c.row(table, component, h, token)
+// Store writes a row, each number rounded to the component's dtype. It is what
+// every write of the model comes to.
+//
+// Preconditions: the row lies on the rank, and row has the component's dims.
+func (c *Cache) Store(at Row, row []float32) {
+	g := &c.groups[at.Group]
+	region, base, dims := g.ranks[at.Rank].find(at)
+	switch g.components[at.Component].DType {
+	case geometry.BF16:
 		for d, v := range row {
 			binary.LittleEndian.PutUint16(region[base+dims[d]:], bf16(v))
+		}
+	case geometry.FP8E4M3:
+		for d, v := range row {
+			region[base+dims[d]] = e4m3(v)
+		}
+	default: // fp32, the only other one that Geometry names
+		for d, v := range row {
+			binary.LittleEndian.PutUint32(region[base+dims[d]:], math.Float32bits(v))
 		}
 	}
 }
 
-// read loads a row for a query head. Replicas take turns by token and query
-// head, so that every one of them matters.
-func (c *Cache) read(table []uint32, component, layer, head int, token int64, query int, row []float32) {
-	holders := c.at(layer, head, token)
-	h := holders[(int(token)+query)%len(holders)]
-	region, base, dims := c.row(table, component, h, token)
-	for d := range row {
-		row[d] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(region[base+dims[d]:])) << 16)
+// Load reads a row. It is what every read of the model comes to.
+//
+// Preconditions: as for Store.
+func (c *Cache) Load(at Row, row []float32) {
+	g := &c.groups[at.Group]
+	region, base, dims := g.ranks[at.Rank].find(at)
+	switch g.components[at.Component].DType {
+	case geometry.BF16:
+		for d := range row {
+			row[d] = fromBF16(binary.LittleEndian.Uint16(region[base+dims[d]:]))
+		}
+	case geometry.FP8E4M3:
+		for d := range row {
+			row[d] = fromE4M3(region[base+dims[d]])
+		}
+	default:
+		for d := range row {
+			row[d] = math.Float32frombits(binary.LittleEndian.Uint32(region[base+dims[d]:]))
+		}
 	}
 }
 
-// Zero clears every row of the first n tokens of a table, on all ranks.
-func (c *Cache) Zero(table []uint32, n int64) {
-	zero := make([]float32, len(c.ranks[0].dims[0]))
-	for layer := range c.holders {
-		for head := range c.holders[layer] {
-			for t := range n {
-				c.write(table, 0, layer, head, t, zero)
-				c.write(table, 1, layer, head, t, zero)
+// at are the ranks that hold a row of a token.
+func (g *group) at(component, layer, head int, token int64) []holder {
+	return g.holders[component][layer][head][token/g.interleave%g.dcp]
+}
+
+// row is where a token's row lies with one of its holders.
+func (c *Cache) row(t Tables, group, component int, h holder, token int64) Row {
+	g := &c.groups[group]
+	at := Row{Group: group, Rank: h.rank, Component: component, Layer: h.layer, Head: h.head}
+	if g.state {
+		at.Block = t[group][0]
+		return at
+	}
+	local, _ := g.ranks[h.rank].part.Local(token)
+	entry := local / g.block
+	if g.ring > 0 {
+		entry %= g.ring
+	}
+	at.Block, at.Token = t[group][entry], int(local%g.block)
+	return at
+}
+
+// write stores a row of a token, or of a state, in every replica.
+func (c *Cache) write(t Tables, group, component, layer, head int, token int64, row []float32) {
+	for _, h := range c.groups[group].at(component, layer, head, token) {
+		c.Store(c.row(t, group, component, h, token), row)
+	}
+}
+
+// read loads a token's row for a query head. Replicas take turns by token and
+// query head, so that every one of them matters.
+func (c *Cache) read(t Tables, group, component, layer, head int, token int64, query int, row []float32) {
+	holders := c.groups[group].at(component, layer, head, token)
+	h := holders[(int(token)+query)%len(holders)]
+	c.Load(c.row(t, group, component, h, token), row)
+}
+
+// readState loads a row of a state. It is read once for all that follows, so
+// replicas take turns by element.
+func (c *Cache) readState(t Tables, group, component, layer, head int, row []float32) {
+	holders := c.groups[group].at(component, layer, head, 0)
+	c.Load(c.row(t, group, component, holders[0], 0), row)
+	if len(holders) == 1 {
+		return
+	}
+	other := make([]float32, len(row))
+	for i, h := range holders {
+		c.Load(c.row(t, group, component, h, 0), other)
+		for d := range row {
+			if (head+d)%len(holders) == i {
+				row[d] = other[d]
 			}
 		}
 	}
 }
 
-// bf16 rounds to nearest even.
-func bf16(v float32) uint16 {
-	b := math.Float32bits(v)
-	return uint16((b + 0x7fff + b>>16&1) >> 16)
+// Zero clears every row of the first n tokens of a request, and its states, on
+// all ranks.
+func (c *Cache) Zero(t Tables, n int64) {
+	for g := range c.groups {
+		for component := range c.groups[g].components {
+			for layer := range c.groups[g].holders[component] {
+				c.zero(t, g, component, layer, n)
+			}
+		}
+	}
+}
+
+func (c *Cache) zero(t Tables, group, component, layer int, n int64) {
+	if c.groups[group].state {
+		n = 1
+	}
+	row := make([]float32, c.groups[group].components[component].Dim)
+	for head := range c.groups[group].holders[component][layer] {
+		for token := range n {
+			c.write(t, group, component, layer, head, token, row)
+		}
+	}
 }
