@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -210,20 +211,28 @@ func (s *Side) Validate(name string) error {
 			return bad(at("ring"), pool.Ring, "want 0 (no ring) to %d blocks, and none in a group of states", pool.Blocks)
 		}
 		components := group.Components
+		headless := !slices.ContainsFunc(components, func(c geometry.Component) bool { return c.Heads > 0 })
 		var checked *layout.Layout // the ranks of a side mostly have equal layouts
+		var last shard.Place       // of the rank that has it
+		spec := s.ShardOf(g)
 		for r, layouts := range s.Ranks {
 			if len(layouts) != len(s.Groups) {
 				return bad(fmt.Sprintf("ranks[%d].layouts", r), len(layouts), "want one a group, %d", len(s.Groups))
 			}
+			l, place := layouts[g], spec.Place(r)
+			if l != nil && l == checked && place.PP == last.PP && (headless || place.TP == last.TP) {
+				continue // it holds as many layers and heads as the rank before, if not the same tokens
+			}
 			part := s.Part(g, r)
-			l := layouts[g]
-			at := fmt.Sprintf("ranks[%d].layout", r)
-			if len(s.Groups) > 1 {
-				at = fmt.Sprintf("ranks[%d].layouts[%d]", r, g)
+			at := func() string {
+				if len(s.Groups) > 1 {
+					return fmt.Sprintf("ranks[%d].layouts[%d]", r, g)
+				}
+				return fmt.Sprintf("ranks[%d].layout", r)
 			}
 			if l == nil {
 				if len(part.Layers) > 0 {
-					return bad(at, "absent", "the rank holds layers %s and there is no default layout", geometry.Ranges(part.Layers))
+					return bad(at(), "absent", "the rank holds layers %s and there is no default layout", geometry.Ranges(part.Layers))
 				}
 				continue
 			}
@@ -231,27 +240,30 @@ func (s *Side) Validate(name string) error {
 			heads := part.Extent(*group, 0, 0).Heads
 			fits := slices.Equal(part.Layers, e.Layers) && slices.Equal(heads, e.Heads) && pool.Block == e.Tokens && pool.Blocks == e.Blocks && slices.Equal(components, e.Components) && group.State == e.State
 			if fits && checked != nil && (l == checked || same(l, checked)) {
+				last = place
 				continue
 			}
-			for _, c := range []struct {
-				field     string
-				have, got string
-			}{
-				{"layers", geometry.Ranges(part.Layers), geometry.Ranges(e.Layers)},
-				{"heads", fmt.Sprint(heads), fmt.Sprint(e.Heads)},
-				{"block", fmt.Sprint(pool.Block), fmt.Sprint(e.Tokens)},
-				{"blocks", fmt.Sprint(pool.Blocks), fmt.Sprint(e.Blocks)},
-				{"state", fmt.Sprint(group.State), fmt.Sprint(e.State)},
-				{"components", fmt.Sprint(components), fmt.Sprint(e.Components)},
-			} {
-				if c.have != c.got {
-					return bad(at+"."+c.field, c.got, "the rank's shard says %s", c.have)
+			if !fits { // then one of these differs
+				for _, c := range []struct {
+					field     string
+					have, got string
+				}{
+					{"layers", geometry.Ranges(part.Layers), geometry.Ranges(e.Layers)},
+					{"heads", fmt.Sprint(heads), fmt.Sprint(e.Heads)},
+					{"block", fmt.Sprint(pool.Block), fmt.Sprint(e.Tokens)},
+					{"blocks", fmt.Sprint(pool.Blocks), fmt.Sprint(e.Blocks)},
+					{"state", fmt.Sprint(group.State), fmt.Sprint(e.State)},
+					{"components", fmt.Sprint(components), fmt.Sprint(e.Components)},
+				} {
+					if c.have != c.got {
+						return bad(at()+"."+c.field, c.got, "the rank's shard says %s", c.have)
+					}
 				}
 			}
 			if err := l.Validate(); err != nil {
 				return &Error{Side: name, Err: fmt.Errorf("check rank %d: %w", r, err)}
 			}
-			checked = l
+			checked, last = l, place
 		}
 	}
 	return nil
@@ -261,6 +273,7 @@ func (s *Side) Validate(name string) error {
 // equal layouts share one text.
 func (p *Pair) Text() string {
 	var b strings.Builder
+	b.Grow(1<<14 + 48*(len(p.Source.Ranks)+len(p.Destination.Ranks))*len(p.Source.Groups))
 	p.Source.text(&b, "source")
 	p.Destination.text(&b, "destination")
 	return b.String()
@@ -284,28 +297,35 @@ func (s *Side) text(b *strings.Builder, name string) {
 	seen := map[string]int{}
 	known := map[*layout.Layout]int{} // ranks often share one value
 	latest := make([]*layout.Layout, len(s.Groups))
+	number := make([]int, len(s.Groups)) // of the latest
+	var line, text []byte
 	for r, layouts := range s.Ranks {
 		for g, l := range layouts {
+			line = strconv.AppendInt(append(line[:0], "rank "...), int64(r), 10)
+			line = strconv.AppendInt(append(line, " group "...), int64(g), 10)
 			if l == nil {
-				fmt.Fprintf(b, "rank %d group %d none\n", r, g)
+				b.Write(append(line, " none\n"...))
 				continue
 			}
-			n, ok := known[l]
+			n, ok := number[g], l == latest[g]
+			if !ok {
+				n, ok = known[l]
+			}
 			if !ok && latest[g] != nil && same(latest[g], l) { // or have equal ones, and a text is dear
-				n, ok = known[latest[g]], true
+				n, ok = number[g], true
 				known[l] = n
 			}
 			if !ok {
-				t := l.Text()
-				if n, ok = seen[t]; !ok {
+				text = l.AppendText(text[:0])
+				if n, ok = seen[string(text)]; !ok {
 					n = len(seen)
-					seen[t] = n
-					b.WriteString(t)
+					seen[string(text)] = n
+					b.Write(text)
 				}
 				known[l] = n
 			}
-			latest[g] = l
-			fmt.Fprintf(b, "rank %d group %d layout %d\n", r, g, n)
+			latest[g], number[g] = l, n
+			b.Write(append(strconv.AppendInt(append(line, " layout "...), int64(n), 10), '\n'))
 		}
 	}
 }

@@ -169,6 +169,7 @@ func (r *reader) prepare() error {
 		r.fail("quantisation", q, "want one of %s, or nothing", strings.Join(Quantisations(), ", "))
 	}
 	r.layers = r.howMany()
+	r.scheme()
 	r.dtype = r.cacheDType()
 	r.rope()
 	return r.err

@@ -319,6 +319,26 @@ func (r *reader) cacheDType() geometry.DType {
 	return 0
 }
 
+// scheme refuses a file that says that the cache is quantised where nothing says
+// how it is kept: its dtype would be the weights', and wrong.
+func (r *reader) scheme() {
+	if r.options.Quantisation != "" || r.options.CacheDType != "" {
+		return
+	}
+	for _, from := range []struct {
+		of map[string]any
+		at string
+	}{{r.fields.inner, r.fields.at}, {r.fields.outer, ""}} {
+		q, _ := from.of["quantization_config"].(map[string]any)
+		for _, name := range []string{"kv_cache_scheme", "kv_cache_quant_algo"} {
+			if v := q[name]; v != nil && v != "" && v != "auto" && v != "none" {
+				r.fail(from.at+"quantization_config."+name, describe(v), "the cache is quantised and its dtype is not said: give the cache dtype, a quantisation such as fp8 or an element type")
+				return
+			}
+		}
+	}
+}
+
 // stateDType is the element type of recurrent states; always is the type that
 // the architecture is run with whatever the rest is, or 0.
 func (r *reader) stateDType(always geometry.DType) geometry.DType {

@@ -57,6 +57,8 @@ func TestRefusals(t *testing.T) {
 		{"llama-3-8b", `{"num_hidden_layers": 0}`, architecture.Options{}, "num_hidden_layers", "is 0: want 1 to 16384"},
 		{"llama-3-8b", `{"num_key_value_heads": 7}`, architecture.Options{}, "num_key_value_heads", "is 7: does not divide num_attention_heads, 32"},
 		{"llama-3-8b", `{"hidden_size": 4097}`, architecture.Options{}, "hidden_size", "is 4097: is no multiple of num_attention_heads, 32"},
+		{"llama-3-8b", `{"quantization_config": {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}}`, architecture.Options{}, "quantization_config.kv_cache_scheme", "give the cache dtype"},
+		{"llama-3-8b", `{"quantization_config": {"kv_cache_quant_algo": "FP8"}}`, architecture.Options{}, "quantization_config.kv_cache_quant_algo", "the cache is quantised"},
 		{"llama-3-8b", `{"torch_dtype": null}`, architecture.Options{}, "torch_dtype", "say what the cache's dtype is"},
 		{"llama-3-8b", `{"torch_dtype": "complex64"}`, architecture.Options{}, "torch_dtype", `is "complex64": no such dtype`},
 		{"llama-3-8b", `{}`, architecture.Options{CacheDType: "fp9"}, "cache dtype", `is "fp9"`},

@@ -16,7 +16,10 @@ func (r *reader) mamba1(layers []int, channels, state, kernel int) {
 }
 
 // mamba2Sizes are those of the second Mamba.
-type mamba2Sizes struct{ heads, dim, groups, state, kernel int }
+type mamba2Sizes struct {
+	heads, dim, groups, state, kernel int
+	ssm                               geometry.DType // of the state where the configuration names none; 0: as the rest
+}
 
 // mamba2 adds layers of it. Their convolution runs over x (a head's channels
 // stay together), B and C (a group's do); where there are more ranks than
@@ -29,7 +32,7 @@ func (r *reader) mamba2(layers []int, s mamba2Sizes) {
 		r.conv("x", s.heads*s.dim, s.dim, s.kernel),
 		r.conv("B", s.groups*s.state, s.state, s.kernel),
 		r.conv("C", s.groups*s.state, s.state, s.kernel),
-		geometry.Component{Name: "ssm", Heads: s.heads, Dim: s.dim * s.state, DType: r.stateDType(0)})
+		geometry.Component{Name: "ssm", Heads: s.heads, Dim: s.dim * s.state, DType: r.stateDType(s.ssm)})
 }
 
 // Sizes are read with limits that keep their products within the geometry's.
@@ -117,6 +120,7 @@ func nemotronH(r *reader) {
 			groups: r.size(geometry.MaxHeads, "n_groups", "mamba_n_groups"),
 			state:  r.size(maxState, "ssm_state_size"),
 			kernel: r.size(maxKernel, "conv_kernel"),
+			ssm:    geometry.FP32, // what engines run it with where the file is silent (vLLM's default for the architecture)
 		}
 	})
 	r.spoken = r.count("num_nextn_predict_layers") > 0

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -363,17 +364,20 @@ func (g Group) text(b *strings.Builder) {
 
 // Text is the canonical form of the component, one line without its end.
 func (c Component) Text() string {
-	t := fmt.Sprintf("component %q heads %d dim %d dtype %s", c.Name, c.Heads, c.Dim, c.DType)
+	b := strconv.AppendQuote([]byte("component "), c.Name)
+	b = strconv.AppendInt(append(b, " heads "...), int64(c.Heads), 10)
+	b = strconv.AppendInt(append(b, " dim "...), int64(c.Dim), 10)
+	b = append(append(b, " dtype "...), c.DType.String()...)
 	if c.Unit > 1 {
-		t += fmt.Sprintf(" unit %d", c.Unit)
+		b = strconv.AppendInt(append(b, " unit "...), int64(c.Unit), 10)
 	}
 	if c.Entry > 1 {
-		t += fmt.Sprintf(" entry %d", c.Entry)
+		b = strconv.AppendInt(append(b, " entry "...), int64(c.Entry), 10)
 	}
 	if c.Scales != "" {
-		t += fmt.Sprintf(" scales %q", c.Scales)
+		b = strconv.AppendQuote(append(b, " scales "...), c.Scales)
 	}
-	return t
+	return string(b)
 }
 
 func sharesText(shares []Share) string {
@@ -401,21 +405,20 @@ func Ranges(n []int) string {
 	if len(n) == 0 {
 		return "-"
 	}
-	var b strings.Builder
+	var b []byte
 	for i := 0; i < len(n); {
 		j := i
 		for j+1 < len(n) && n[j+1] == n[j]+1 {
 			j++
 		}
-		if b.Len() > 0 {
-			b.WriteByte(',')
+		if len(b) > 0 {
+			b = append(b, ',')
 		}
-		if i == j {
-			fmt.Fprintf(&b, "%d", n[i])
-		} else {
-			fmt.Fprintf(&b, "%d-%d", n[i], n[j])
+		b = strconv.AppendInt(b, int64(n[i]), 10)
+		if i < j {
+			b = strconv.AppendInt(append(b, '-'), int64(n[j]), 10)
 		}
 		i = j + 1
 	}
-	return b.String()
+	return string(b)
 }

@@ -11,7 +11,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 )
@@ -94,35 +94,52 @@ func (l *Layout) Bit(component, layer int, block, token, head, dim int64) (regio
 const MaxRegionBytes = int64(1) << 46
 
 // Text is the canonical form, digested by Digest.
-func (l *Layout) Text() string {
-	var b strings.Builder
+func (l *Layout) Text() string { return string(l.AppendText(nil)) }
+
+// AppendText appends Text to b. It does without fmt where there is much to
+// write: every plan and every proof digests it.
+func (l *Layout) AppendText(b []byte) []byte {
 	e := l.Extent
-	fmt.Fprintf(&b, "layout layers %s blocks %d tokens %d heads %d", geometry.Ranges(e.Layers), e.Blocks, e.Tokens, e.Heads)
+	b = fmt.Appendf(b, "layout layers %s blocks %d tokens %d heads %d", geometry.Ranges(e.Layers), e.Blocks, e.Tokens, e.Heads)
 	if e.State {
-		b.WriteString(" state")
+		b = append(b, " state"...)
 	}
-	b.WriteByte('\n')
+	b = append(b, '\n')
 	for _, c := range e.Components {
-		b.WriteString(c.Text() + "\n")
+		b = append(append(b, c.Text()...), '\n')
 	}
 	for _, r := range l.Regions {
-		fmt.Fprintf(&b, "region %q bytes %d\n", r.Name, r.Bytes)
+		b = appendQuoted(append(b, "region "...), r.Name)
+		b = append(strconv.AppendInt(append(b, " bytes "...), r.Bytes, 10), '\n')
 	}
 	for _, m := range l.Maps {
-		b.WriteString("map")
+		b = append(b, "map"...)
 		for _, d := range m {
-			b.WriteString(" " + d.text())
+			b = append(append(b, ' '), d.text()...)
 		}
-		b.WriteByte('\n')
+		b = append(b, '\n')
 	}
 	for _, places := range l.Places {
-		b.WriteString("places")
+		b = append(b, "places"...)
 		for _, p := range places {
-			fmt.Fprintf(&b, " %d+%d@%d", p.Region, p.Offset, p.Map)
+			b = strconv.AppendInt(append(b, ' '), int64(p.Region), 10)
+			b = strconv.AppendInt(append(b, '+'), p.Offset, 10)
+			b = strconv.AppendInt(append(b, '@'), int64(p.Map), 10)
 		}
-		b.WriteByte('\n')
+		b = append(b, '\n')
 	}
-	return b.String()
+	return b
+}
+
+// appendQuoted is strconv.AppendQuote, which takes its time, with a short way
+// for the names that this package gives.
+func appendQuoted(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' {
+			return strconv.AppendQuote(b, s)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // Digest is the SHA-256 of Text.

@@ -122,7 +122,7 @@ func TestUnits(t *testing.T) {
 				}
 				var e *shard.Error
 				if err != nil {
-					if !errors.As(err, &e) || e.Field != "tp" || !strings.Contains(err.Error(), fmt.Sprintf("%d heads do not split evenly over tp %d", n, tp)) {
+					if !errors.As(err, &e) || e.Field != "tp" || !strings.Contains(err.Error(), fmt.Sprintf("is %d: %d ", tp, n)) || !strings.Contains(err.Error(), fmt.Sprintf("do not split evenly over tp %d", tp)) {
 						t.Fatalf("%d units over tp %d: %v", n, tp, err)
 					}
 					continue
@@ -288,7 +288,7 @@ func TestValidateGroups(t *testing.T) {
 		{"units by a list of heads", unit, explicit, `shard: heads is given: group "attention" has channels, which are dealt in equal parts`},
 		{"units over tp", unit, spec(2, []int{6}, 1, 1), ""},
 		{"units replicated", unit, spec(4, []int{6}, 1, 1), ""},
-		{"units that do not split", unit, spec(3, []int{6}, 1, 1), `shard: tp is 3: 2 heads do not split evenly over tp 3, nor tp over heads: give the shard's heads explicitly`},
+		{"units that do not split", unit, spec(3, []int{6}, 1, 1), `shard: tp is 3: 2 units of 4 of group "attention" (component k) do not split evenly over tp 3, nor tp over them: they are dealt in equal parts, so choose a tp that divides them, or give the group a shard of its own`},
 		{"shared layers in their stage", shared, spec(1, []int{2, 2, 2}, 1, 1), ""},
 		{"a shared layer in another stage", shared, spec(1, []int{3, 3}, 1, 1), `shard: pp is [3 3]: layer 3 shares the cache of layer 2, which lies in another stage`},
 		{"the last layer alone", shared, spec(1, []int{5, 1}, 1, 1), `shard: pp is [5 1]: layer 5 shares the cache of layer 4, which lies in another stage`},
@@ -300,7 +300,7 @@ func TestValidateGroups(t *testing.T) {
 		{"one component that does not split", mixed, spec(16, []int{6}, 1, 1), ""},
 		{"components of which one does not split", with(func(g *geometry.Group) {
 			g.Components = append(g.Components, geometry.Component{Name: "v", Heads: 3, Dim: 1, DType: geometry.BF16})
-		}), spec(8, []int{6}, 1, 1), `shard: tp is 8: 3 heads do not split evenly over tp 8, nor tp over heads: give the shard's heads explicitly`},
+		}), spec(8, []int{6}, 1, 1), `shard: tp is 8: 3 heads of group "attention" (component v) do not split evenly over tp 8, nor tp over heads: give the shard's heads explicitly`},
 	} {
 		if err := c.model.Validate(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)

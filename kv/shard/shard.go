@@ -10,6 +10,7 @@ package shard
 import (
 	"crypto/sha256"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -191,6 +192,23 @@ func (s Spec) validatePlaces() error {
 	return nil
 }
 
+// uneven says what does not split, and what can be done about it: heads can be
+// dealt by a list, channels only in equal parts.
+func uneven(g *geometry.Group, class geometry.Class, units, tp int) string {
+	of := ""
+	if g.Name != "" {
+		of = fmt.Sprintf(" of group %q (component %s)", g.Name, g.Components[bits.TrailingZeros64(class.Components)].Name)
+	}
+	if class.Unit > 1 || g.State {
+		what := "channels"
+		if class.Unit > 1 {
+			what = fmt.Sprintf("units of %d", class.Unit)
+		}
+		return fmt.Sprintf("%d %s%s do not split evenly over tp %d, nor tp over them: they are dealt in equal parts, so choose a tp that divides them, or give the group a shard of its own", units, what, of, tp)
+	}
+	return fmt.Sprintf("%d heads%s do not split evenly over tp %d, nor tp over heads: give the shard's heads explicitly", units, of, tp)
+}
+
 func (s Spec) validateHeads(g *geometry.Group, class geometry.Class) error {
 	heads := class.Heads
 	if heads == 0 {
@@ -198,7 +216,7 @@ func (s Spec) validateHeads(g *geometry.Group, class geometry.Class) error {
 	}
 	if s.Heads == nil {
 		if units := heads / class.Unit; units%s.TP != 0 && s.TP%units != 0 {
-			return &Error{"tp", s.TP, fmt.Sprintf("%d heads do not split evenly over tp %d, nor tp over heads: give the shard's heads explicitly", units, s.TP)}
+			return &Error{"tp", s.TP, uneven(g, class, units, s.TP)}
 		}
 		return nil
 	}
@@ -329,10 +347,10 @@ func (s Spec) Part(g geometry.Group, r int) Part {
 		lo += n
 	}
 	hi := lo + s.Stages[at.PP]
-	for _, l := range g.Layers {
-		if l >= lo && l < hi {
-			p.Layers = append(p.Layers, l)
-		}
+	from, _ := slices.BinarySearch(g.Layers, lo)
+	to, _ := slices.BinarySearch(g.Layers, hi)
+	if from < to {
+		p.Layers = slices.Clone(g.Layers[from:to])
 	}
 	p.Heads = make([][]int, len(g.Components))
 	for i, c := range g.Components {

@@ -79,7 +79,7 @@ func Build(p *plan.Pair, as []plan.Assignment, windows []Window, budget plan.Bud
 	if err := p.ValidateAssignments(as); err != nil {
 		return nil, err
 	}
-	b := &builder{pair: p, budget: budget, pieces: map[pieceKey]span{}, folds: map[foldKey][]fragment{}, forms: map[*layout.Layout]*form{}}
+	b := &builder{pair: p, budget: budget, pieces: map[pieceKey]span{}, folds: map[foldKey][]fragment{}, forms: map[*layout.Layout]*form{}, made: map[madeKey]made{}}
 	b.out = &plan.Plan{Pair: p.Digest(), Assignments: slices.Clone(as), Groups: make([]plan.Period, len(p.Source.Model.Groups))}
 	for g := range b.out.Groups {
 		period, err := b.period(g, as)
@@ -108,6 +108,7 @@ func Build(p *plan.Pair, as []plan.Assignment, windows []Window, budget plan.Bud
 		for j < len(order) && compare(&as[order[i]], &as[order[j]]) == 0 {
 			j++
 		}
+		b.rest = len(order) - j
 		if err := b.edge(as, order[i:j]); err != nil {
 			return nil, err
 		}
@@ -147,6 +148,8 @@ type builder struct {
 	folds  map[foldKey][]fragment
 	forms  map[*layout.Layout]*form
 	latest [2]*form // the form made last, by side
+	made   map[madeKey]made
+	rest   int // assignments behind those of the edge that is being lowered
 
 	heads  []progression // scratch
 	wide   []wide        // scratch
@@ -177,23 +180,43 @@ func (b *builder) spend(n, bytes int) error {
 type holdings struct {
 	side  *plan.Side
 	parts [][]*shard.Part // [group][rank]
+	// at has them by place in the grid: where a group has no heads, all TP ranks
+	// share one.
+	at []map[shard.Place]*shard.Part // [group]
 }
 
 func (h *holdings) init(s *plan.Side) {
 	h.side = s
 	h.parts = make([][]*shard.Part, len(s.Groups))
+	h.at = make([]map[shard.Place]*shard.Part, len(s.Groups))
 }
 
 // part returns what a rank holds of a group.
 func (h *holdings) part(g, rank int) *shard.Part {
 	if h.parts[g] == nil {
 		h.parts[g] = make([]*shard.Part, len(h.side.Ranks))
+		if !slices.ContainsFunc(h.side.Model.Groups[g].Components, func(c geometry.Component) bool { return c.Heads > 0 }) {
+			h.at[g] = map[shard.Place]*shard.Part{}
+		}
 	}
-	if h.parts[g][rank] == nil {
-		p := h.side.Part(g, rank)
-		h.parts[g][rank] = &p
+	if p := h.parts[g][rank]; p != nil {
+		return p
 	}
-	return h.parts[g][rank]
+	var at shard.Place
+	if h.at[g] != nil {
+		at = h.side.ShardOf(g).Place(rank)
+		at.TP = 0
+		if p := h.at[g][at]; p != nil {
+			h.parts[g][rank] = p
+			return p
+		}
+	}
+	p := h.side.Part(g, rank)
+	h.parts[g][rank] = &p
+	if h.at[g] != nil {
+		h.at[g][at] = &p
+	}
+	return &p
 }
 
 func gcd(a, b int64) int64 {
@@ -254,6 +277,50 @@ func repeat(s *plan.Side, g int) (tokens, entries int64, ok bool) {
 	return local * int64(spec.DCPSize), local / block, ok
 }
 
+// madeKey finds the edge that another may be a repetition of.
+type madeKey struct {
+	group               int
+	source, destination *layout.Layout
+	first               [4]int // layers and heads
+}
+
+// made is an edge that has been lowered.
+type made struct {
+	source, destination *shard.Part
+	which               []int // indices of its assignments
+	runs                span
+}
+
+// repeats reports whether an edge between ranks that hold such parts, with the
+// assignments of the given indices, has the runs of m: ranks that hold the same
+// in the same layout lie alike.
+// Preconditions: m is an edge of the same group and layouts.
+func (m *made) repeats(source, destination *shard.Part, as []plan.Assignment, which []int) bool {
+	return same(m.source, source) && same(m.destination, destination) && slices.EqualFunc(m.which, which, func(i, j int) bool {
+		a, b := &as[i], &as[j]
+		return a.Components == b.Components && a.Layers == b.Layers && a.Heads == b.Heads && a.Tokens == b.Tokens
+	})
+}
+
+func same(a, b *shard.Part) bool {
+	return a == b || a.Size == b.Size && a.Interleave == b.Interleave && a.Phase == b.Phase && slices.Equal(a.Layers, b.Layers) && slices.EqualFunc(a.Heads, b.Heads, slices.Equal[[]int])
+}
+
+// key is where an edge is kept.
+func (b *builder) key(group int, sl, dl *layout.Layout, source, destination *shard.Part) madeKey {
+	k := madeKey{group: group, source: sl, destination: dl}
+	for i, p := range []*shard.Part{source, destination} {
+		k.first[2*i] = p.Layers[0]
+		for _, heads := range p.Heads {
+			if len(heads) > 0 {
+				k.first[2*i+1] = heads[0]
+				break
+			}
+		}
+	}
+	return k
+}
+
 // edge lowers all assignments of one edge, which are those with the given
 // indices.
 func (b *builder) edge(as []plan.Assignment, which []int) error {
@@ -263,11 +330,16 @@ func (b *builder) edge(as []plan.Assignment, which []int) error {
 	if sl == nil || dl == nil {
 		return nil
 	}
+	source, destination := b.source.part(e.Group, e.Source), b.destination.part(e.Group, e.Destination)
+	key := b.key(e.Group, sl, dl, source, destination)
+	if m, ok := b.made[key]; ok && m.repeats(source, destination, as, which) {
+		return b.again(e, m.runs)
+	}
 	group := &b.pair.Source.Model.Groups[e.Group]
 	l := lowering{
 		b: b, edge: e, index: len(b.out.Edges), group: group, classes: group.Classes(),
-		source:      end{sl, b.form(0, sl), b.source.part(e.Group, e.Source)},
-		destination: end{dl, b.form(1, dl), b.destination.part(e.Group, e.Destination)},
+		source:      end{sl, b.form(0, sl), source},
+		destination: end{dl, b.form(1, dl), destination},
 	}
 	l.rows = make([][]row, len(l.classes))
 	for _, i := range which {
@@ -282,11 +354,33 @@ func (b *builder) edge(as []plan.Assignment, which []int) error {
 		}
 	}
 	e.To = len(b.out.Runs)
+	b.made[key] = made{source, destination, which, span{e.From, e.To}}
 	if e.To == e.From {
 		return nil
 	}
 	if len(which) > 1 || len(l.classes) > 1 {
 		slices.SortStableFunc(b.out.Runs[e.From:e.To], func(x, y plan.Run) int { return cmp.Compare(x.Layer, y.Layer) })
+	}
+	b.out.Edges = append(b.out.Edges, e)
+	return nil
+}
+
+// again appends the runs of an edge once more, for the edge e.
+func (b *builder) again(e plan.Edge, runs span) error {
+	n := runs.to - runs.from
+	if n == 0 {
+		return nil
+	}
+	if err := b.spend(n, n*runBytes); err != nil {
+		return err
+	}
+	if len(b.out.Runs)+n > cap(b.out.Runs) {
+		b.out.Runs = slices.Grow(b.out.Runs, n*min(b.rest+1, max(1, 4096/n)))
+	}
+	b.out.Runs = append(b.out.Runs, b.out.Runs[runs.from:runs.to]...)
+	e.To = len(b.out.Runs)
+	for i := e.From; i < e.To; i++ {
+		b.out.Runs[i].Edge = len(b.out.Edges)
 	}
 	b.out.Edges = append(b.out.Edges, e)
 	return nil

@@ -48,18 +48,26 @@ func CostOf(p *plan.Pair, budget plan.Budget) (Cost, error) {
 	}
 	var c Cost
 	for g, period := range groups {
-		tokens, of := int64(CostTokens), pl.Groups[g].Tokens
-		group := &p.Source.Model.Groups[g]
-		if group.Window > 0 {
-			tokens = min(tokens, int64(group.Window))
-		}
-		if group.State {
-			tokens = of
-		}
-		c.Pieces += (period.Pieces*tokens + of - 1) / of
-		c.Bytes += (period.Bytes*tokens + of - 1) / of
+		scaled := Scale(p, pl, g, period)
+		c.Pieces += scaled.Pieces
+		c.Bytes += scaled.Bytes
 	}
 	return c, nil
+}
+
+// Scale is what a request of CostTokens tokens takes of something that takes
+// period for each period of group g, rounded up.
+// Preconditions: pl was built for p.
+func Scale(p *plan.Pair, pl *plan.Plan, g int, period Cost) Cost {
+	tokens, of := int64(CostTokens), pl.Groups[g].Tokens
+	group := &p.Source.Model.Groups[g]
+	if group.Window > 0 {
+		tokens = min(tokens, int64(group.Window))
+	}
+	if group.State {
+		tokens = of
+	}
+	return Cost{Pieces: (period.Pieces*tokens + of - 1) / of, Bytes: (period.Bytes*tokens + of - 1) / of}
 }
 
 // cover serves each destination rank, of each pipeline stage and DCP phase at

@@ -190,7 +190,7 @@ const loopBytes = 24
 func (l *lowering) reserve(n int) {
 	b := l.b
 	left := len(b.out.Assignments) * len(l.destination.part.Layers)
-	room := min(b.budget.Runs-len(b.out.Runs), (b.budget.Bytes-b.bytes)/runBytes+n, 4096)
+	room := min(b.budget.Runs-len(b.out.Runs), (b.budget.Bytes-b.bytes)/runBytes+n, 1024)
 	b.out.Runs = slices.Grow(b.out.Runs, max(n, min(room, n*min(left, room))))
 }
 

@@ -5,7 +5,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
+	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 )
 
@@ -18,13 +20,16 @@ type checker struct {
 	cells, steps int    // spent
 	over         string // the budget that did not suffice
 	forms        map[*layout.Layout]*form
+	latest       *form              // the form read last
 	sources      map[[2]int]*holder // by group and rank
 	truth        map[int]pieceKey   // pieces found true
+	ranks        map[rankKey]*right
+	held         map[heldKey]*holder // what ranks at equal places hold
 	elements     int64
 }
 
 func newChecker(p *plan.Pair, pl *plan.Plan, b Budget) *checker {
-	return &checker{pair: p, pl: pl, budget: b, forms: map[*layout.Layout]*form{}, sources: map[[2]int]*holder{}, truth: map[int]pieceKey{}}
+	return &checker{pair: p, pl: pl, budget: b, forms: map[*layout.Layout]*form{}, sources: map[[2]int]*holder{}, truth: map[int]pieceKey{}, ranks: map[rankKey]*right{}, held: map[heldKey]*holder{}}
 }
 
 // cell counts one node passed.
@@ -94,25 +99,50 @@ func (c *checker) name(f *Fault) {
 	f.DestinationLayout = describe(&c.pair.Destination, f.Rank)
 }
 
-// form returns the form of l, made once.
+// form returns the form of l, made once. The layouts of two stages often differ
+// by the numbers of their layers only, of which a form knows nothing.
 func (c *checker) form(l *layout.Layout) (*form, string) {
 	if f, ok := c.forms[l]; ok {
 		return f, ""
 	}
+	if o := c.latest; o != nil && renumbered(o.l, l) {
+		f := *o
+		f.l = l
+		c.forms[l] = &f
+		return &f, ""
+	}
 	f, why := read(l)
 	if why == "" {
-		c.forms[l] = f
+		c.forms[l], c.latest = f, f
 	}
 	return f, why
 }
 
+// renumbered reports whether two layouts differ by nothing but the numbers of
+// their layers and the names of their regions.
+func renumbered(a, b *layout.Layout) bool {
+	x, y := &a.Extent, &b.Extent
+	return x.Blocks == y.Blocks && x.Tokens == y.Tokens && x.State == y.State && len(x.Layers) == len(y.Layers) && slices.Equal(x.Heads, y.Heads) && slices.Equal(x.Components, y.Components) &&
+		slices.EqualFunc(a.Regions, b.Regions, func(r, s layout.Region) bool { return r.Bytes == s.Bytes }) &&
+		slices.EqualFunc(a.Maps, b.Maps, slices.Equal[[]layout.Digit]) && slices.EqualFunc(a.Places, b.Places, slices.Equal[[]layout.Place])
+}
+
 // holder returns what a rank holds of a group.
 func (c *checker) holder(s *plan.Side, name string, group, rank int) (*holder, error) {
-	h, why := hold(s.ShardOf(group), &s.Model.Groups[group], rank, s.Groups[group].Block)
+	of := &s.Model.Groups[group]
+	l := s.Ranks[rank][group]
+	key := heldKey{s, group, l, gridOf(s.ShardOf(group), rank)}
+	at := key.at
+	if !slices.ContainsFunc(of.Components, func(o geometry.Component) bool { return o.Heads > 0 }) {
+		key.at[shard.TP] = 0 // all TP ranks hold the same
+	}
+	if h, ok := c.held[key]; ok {
+		return h, nil
+	}
+	h, why := hold(s.ShardOf(group), of, at, s.Groups[group].Block)
 	if why != "" {
 		return nil, c.malformed(-1, -1, "the shard of group %d at the %s: %s", group, name, why)
 	}
-	l := s.Ranks[rank][group]
 	if len(h.layers) == 0 {
 		return h, nil
 	}
@@ -128,7 +158,16 @@ func (c *checker) holder(s *plan.Side, name string, group, rank int) (*holder, e
 		return nil, c.malformed(-1, -1, "the layout of %s rank %d: %s", name, rank, why)
 	}
 	h.form = f
+	c.held[key] = h
 	return h, nil
+}
+
+// heldKey is all that what a rank holds of a group follows from.
+type heldKey struct {
+	side   *plan.Side
+	group  int
+	layout *layout.Layout
+	at     grid
 }
 
 // source is holder for the source, kept.
@@ -361,6 +400,12 @@ func (c *checker) checkRank(g, rank, from, to int) error {
 			return c.malformed(from+i, -1, "source rank %d holds nothing of the group", c.pl.Edges[from+i].Source)
 		}
 	}
+	key := rankKey{group: g, form: dest.form, edges: to - from, head: dest.parts[0].heads[0]}
+	if known := c.ranks[key]; known != nil && known.repeats(c.pl, dest, sources, from) {
+		c.elements += known.elements
+		return nil
+	}
+	before := c.elements
 	for i := from; i < to; i++ {
 		e := &c.pl.Edges[i]
 		for k := e.From; k < e.To; k++ {
@@ -405,6 +450,7 @@ func (c *checker) checkRank(g, rank, from, to int) error {
 			c.elements += covers[i].due
 		}
 	}
+	c.ranks[key] = &right{dest, sources, from, c.elements - before}
 	return nil
 }
 
@@ -413,7 +459,7 @@ func (c *checker) checkRank(g, rank, from, to int) error {
 func (c *checker) entry(index int, source, dest *holder, li int) entry {
 	r := &c.pl.Runs[index]
 	e := entry{index: index, run: r}
-	if si, ok := source.form.index[r.Layer]; ok {
+	if si, ok := slices.BinarySearch(source.layers, r.Layer); ok { // those of its layout, ascending
 		s := &source.form.strata[si]
 		if e.so = slices.Index(s.regions, r.SourceRegion); e.so >= 0 {
 			e.source = s

@@ -21,8 +21,7 @@ type form struct {
 	block   []int     // by map: maps with equal block digits have equal numbers
 	aligned []bool    // by map: every block starts on a byte
 	strata  []stratum // by layer index
-	index   map[int]int
-	whole   []*node // by region; nil where one layer is alone in it
+	whole   []*node   // by region; nil where one layer is alone in it
 }
 
 // stratum is one layer of a form.
@@ -79,10 +78,7 @@ type leaf struct {
 // elements overlap, or leave their region, or interleave in a way that is not
 // decided here.
 func read(l *layout.Layout) (*form, string) {
-	f := &form{l: l, index: make(map[int]int, len(l.Extent.Layers)), whole: make([]*node, len(l.Regions))}
-	for i, n := range l.Extent.Layers {
-		f.index[n] = i
-	}
+	f := &form{l: l, whole: make([]*node, len(l.Regions))}
 	if why := f.readMaps(); why != "" {
 		return nil, why
 	}
@@ -180,7 +176,6 @@ func (f *form) readPlaces() string {
 	type fit struct{ component, m int }
 	fits := map[fit]bool{}
 	alone := make([]int, len(l.Regions)) // layer index + 1 in the region, -1 for several
-	byRegion := make([][]item, len(l.Regions))
 	var known []*shape
 	if len(l.Places) != len(l.Extent.Components) || len(l.Extent.Heads) != len(l.Extent.Components) {
 		return "it has not one place for each component"
@@ -190,10 +185,17 @@ func (f *form) readPlaces() string {
 			return "it has not one place for each layer"
 		}
 	}
+	// By layer and component, each allocated once: places are many. What a
+	// stratum keeps points into these, which are never grown.
+	n := len(l.Places) * len(l.Extent.Layers)
+	all, leaves := make([]item, 0, n), make([]leaf, 0, n)
+	regions, bases := make([]int, 0, n), make([]int64, 0, n)
+	f.strata = make([]stratum, 0, len(l.Extent.Layers))
+	var key []placement
+	items := make([][]item, len(l.Places)) // by ordinal
 	for layer := range l.Extent.Layers {
-		var s stratum
-		var items [][]item
-		var key []placement
+		s := stratum{regions: regions[len(regions):], bases: bases[len(bases):]}
+		key = key[:0]
 		for c, places := range l.Places {
 			p, comp := places[layer], l.Extent.Components[c]
 			if p.Region < 0 || p.Region >= len(l.Regions) || p.Map < 0 || p.Map >= len(l.Maps) {
@@ -220,18 +222,19 @@ func (f *form) readPlaces() string {
 			if p.Offset < 0 || it.size > l.Regions[p.Region].Bytes*8-p.Offset {
 				return fmt.Sprintf("component %s of layer %d leaves region %q", comp.Name, l.Extent.Layers[layer], l.Regions[p.Region].Name)
 			}
-			it.leaf = &leaf{component: c, layer: layer, bits: comp.DType.Bits(), m: p.Map, digits: it.digits}
+			leaves = append(leaves, leaf{component: c, layer: layer, bits: comp.DType.Bits(), m: p.Map, digits: it.digits})
+			it.leaf = &leaves[len(leaves)-1]
 			ordinal := slices.Index(s.regions, p.Region)
 			if ordinal < 0 {
 				ordinal = len(s.regions)
 				s.regions = append(s.regions, p.Region)
 				s.bases = append(s.bases, p.Offset)
-				items = append(items, nil)
+				items[ordinal] = items[ordinal][:0]
 			}
 			s.bases[ordinal] = min(s.bases[ordinal], p.Offset)
 			items[ordinal] = append(items[ordinal], it)
 			key = append(key, placement{ordinal, p.Offset, p.Map})
-			byRegion[p.Region] = append(byRegion[p.Region], it)
+			all = append(all, it)
 			switch alone[p.Region] {
 			case 0, layer + 1:
 				alone[p.Region] = layer + 1
@@ -239,6 +242,7 @@ func (f *form) readPlaces() string {
 				alone[p.Region] = -1
 			}
 		}
+		regions, bases = regions[:len(regions)+len(s.regions)], bases[:len(bases)+len(s.bases)]
 		for i := range key {
 			key[i].offset -= s.bases[key[i].ordinal]
 		}
@@ -249,8 +253,8 @@ func (f *form) readPlaces() string {
 			}
 		}
 		if s.shape == nil {
-			s.shape = &shape{key: key}
-			for o := range items {
+			s.shape = &shape{key: slices.Clone(key)}
+			for o := range s.regions {
 				root, why := grow(shift(items[o], s.bases[o]), 0)
 				if why != "" {
 					return fmt.Sprintf("layer %d: %s", l.Extent.Layers[layer], why)
@@ -266,9 +270,19 @@ func (f *form) readPlaces() string {
 		}
 		f.strata = append(f.strata, s)
 	}
+	if !slices.Contains(alone, -1) {
+		return ""
+	}
+	byRegion := make([][]item, len(l.Regions))
+	for _, it := range all {
+		// A layer's own tree covers a region that is the layer's alone.
+		if r := l.Places[it.leaf.component][it.leaf.layer].Region; alone[r] < 0 {
+			byRegion[r] = append(byRegion[r], it)
+		}
+	}
 	for r, items := range byRegion {
-		if alone[r] >= 0 {
-			continue // its layer's own tree covers the region
+		if items == nil {
+			continue
 		}
 		root, why := grow(items, 0)
 		if why != "" {

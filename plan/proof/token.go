@@ -58,27 +58,36 @@ type share struct {
 // dealt says how entries are dealt to a rank and paged on it.
 type dealt struct{ ranks, chunk, phase, block int64 }
 
-// hold reads what rank r holds of g. It returns a reason where the shard or
-// the block parts an entry.
-func hold(s *shard.Spec, g *geometry.Group, r int, block int) (*holder, string) {
-	var at [4]int
+// grid is where in an engine's grid a rank stands, by axis.
+type grid [4]int
+
+func gridOf(s *shard.Spec, r int) grid {
 	if s.Places != nil {
-		at = [4]int{shard.PP: s.Places[r].PP, shard.TP: s.Places[r].TP, shard.DCP: s.Places[r].DCP}
-	} else {
-		size := [4]int{shard.PP: len(s.Stages), shard.TP: s.TP, shard.DCP: s.DCPSize}
-		for rest, i := r, len(s.Order)-1; i >= 0; i-- {
-			axis := s.Order[i]
-			at[axis] = rest % size[axis]
-			rest /= size[axis]
-		}
+		return grid{shard.PP: s.Places[r].PP, shard.TP: s.Places[r].TP, shard.DCP: s.Places[r].DCP}
 	}
+	var at grid
+	size := grid{shard.PP: len(s.Stages), shard.TP: s.TP, shard.DCP: s.DCPSize}
+	for rest, i := r, len(s.Order)-1; i >= 0; i-- {
+		axis := s.Order[i]
+		at[axis] = rest % size[axis]
+		rest /= size[axis]
+	}
+	return at
+}
+
+// hold reads what a rank at a place of the grid holds of g. It returns a reason
+// where the shard or the block parts an entry.
+func hold(s *shard.Spec, g *geometry.Group, at grid, block int) (*holder, string) {
 	h := &holder{phase: int64(at[shard.DCP]), block: int64(block), parts: make([]share, len(g.Components))}
 	first := 0
 	for i := range at[shard.PP] {
 		first += s.Stages[i]
 	}
-	for _, l := range g.Layers {
+	for i, l := range g.Layers {
 		if first <= l && l-first < s.Stages[at[shard.PP]] {
+			if h.layers == nil {
+				h.layers = make([]int, 0, min(len(g.Layers)-i, s.Stages[at[shard.PP]]))
+			}
 			h.layers = append(h.layers, l)
 		}
 	}
