@@ -27,7 +27,7 @@ race:
 
 # Poison given-back blocks and check internal invariants.
 invariants:
-	$(GO) test -short -tags purego ./memory/move
+	$(GO) test -short -tags purego ./memory/move ./memory/digest
 	$(GO) test -short -tags invariants -timeout 20m ./memory/... ./transport/... ./runtime/...
 
 lint:
@@ -52,6 +52,7 @@ check-generated: generate
 bench: build
 	bin/kvferry bench plan
 	bin/kvferry bench copy
+	bin/kvferry bench digest
 
 # Every fuzz target for FUZZTIME each.
 fuzz:

@@ -131,7 +131,7 @@ func (a *app) open(ctx context.Context, pol *chooser, name, source, destination 
 	if err != nil {
 		return nil, err
 	}
-	pair, err := f.Pair(nil)
+	pair, _, err := f.Pair(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	pair, err := f.Pair(nil)
+	pair, _, err := f.Pair(nil)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 	// Memory of one planning from file to proof, before the timing fills the
 	// heap.
 	bytes, objects, err := allocated(func() error {
-		p, err := f.Pair(nil)
+		p, _, err := f.Pair(nil)
 		if err != nil {
 			return err
 		}
@@ -213,6 +213,11 @@ func (a *app) benchPlan(ctx context.Context, flags *benchFlags) error {
 		{Name: "stamping allocates", Value: float64(stampObjects), Unit: fmt.Sprintf("objects a request (%d B)", stampBytes),
 			Compared: []compare{judge("one object", float64(stampObjects), "most", 0, 0)}},
 	}
+	large, err := a.largestRows(ctx, pol, flags)
+	if err != nil {
+		return err
+	}
+	r.Rows = append(r.Rows, large...)
 	return a.report(r)
 }
 

@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
-	"github.com/kvferry/kvferry/plan"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the goldens under testdata/pairs/bad anew")
+var rewrite = flag.Bool("rewrite", false, "write the goldens under testdata/pairs anew")
 
 const pairs = "../../testdata/pairs/"
 
@@ -28,10 +27,13 @@ func kvferry(args ...string) (code int, stdout, stderr string) {
 // shown is the JSON of plan show and plan check, as section 13 of the design
 // writes it.
 type shown struct {
-	File   string
-	Edges  []plan.Flow
-	Copies []plan.Copy
-	Proof  struct {
+	File        string
+	Edges       []flowJSON
+	Copies      []copyJSON
+	Absent      []string
+	Skipped     []string
+	OutOfWindow []passed `json:"out_of_window"`
+	Proof       struct {
 		OK       bool
 		Elements int64
 	}
@@ -77,14 +79,14 @@ func glob(t *testing.T, pattern string, least int) []string {
 // Every way to get the command line wrong is exit status 2, with the message
 // on standard error and nothing on standard output.
 func TestWrongFlagsExitTwo(t *testing.T) {
-	seed := pairs + "seed.yaml"
+	seed, hybrid := pairs+"seed.yaml", pairs+"groups-hybrid-mamba2.yaml"
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
 		{nil, "say what to do: one of "},
 		{[]string{"plam"}, `unknown command "plam", did you mean plan?`},
-		{[]string{"plan"}, "say what to do: one of check, presets, show"},
+		{[]string{"plan"}, "say what to do: one of check, explain, model, presets, show"},
 		{[]string{"plan", "chek", seed}, `unknown command "chek", did you mean check?`},
 		{[]string{"plan", "check"}, "FILE is missing"},
 		{[]string{"plan", "show"}, "FILE is missing"},
@@ -94,12 +96,20 @@ func TestWrongFlagsExitTwo(t *testing.T) {
 		{[]string{"plan", "show", seed, "--source-blocks", "-1"}, `"-1" is no block id`},
 		{[]string{"plan", "show", seed, "--source-blocks", "7:1"}, `"7" is no group`},
 		{[]string{"plan", "show", seed, "--source-blocks", "0:1", "--source-blocks", "2"}, "group 0 is given twice"},
+		{[]string{"plan", "show", seed, "--source-blocks", "full:1"}, `"full" is no group: the pair names none`},
+		{[]string{"plan", "show", seed, "--source-blocks", "1 2"}, "group 0 is given twice"},
+		{[]string{"plan", "show", seed, "--source-blocks", ""}, `"" is no block id`},
+		{[]string{"plan", "show", hybrid, "--source-blocks", "1,2"}, "the pair has groups attention, mamba: say whose table this is, as in attention:1,2"},
+		{[]string{"plan", "show", hybrid, "--source-blocks", "attention:1,2"}, "--source-blocks: group mamba is missing"},
+		{[]string{"plan", "show", hybrid, "--source-blocks", "attention:1;mamba:0 attention:2"}, "group attention is given twice"},
+		{[]string{"plan", "show", hybrid, "--destination-blocks", "attention:1,;mamba:0"}, `--destination-blocks attention:1,: "" is no block id`},
+		{[]string{"plan", "show", hybrid, "--destination-blocks", "attention:1;momba:0"}, `"momba" is no group of the pair (attention, mamba)`},
 		{[]string{"plan", "show", seed, "--tokens", "many"}, "invalid argument"},
 		{[]string{"plan", "show", seed, "--from", "-1"}, "--from -1"},
 		{[]string{"plan", "presets", "hnd"}, "takes no arguments"},
 		{[]string{"version", "now"}, "takes no arguments"},
 		{[]string{"doctor", "--fix"}, "unknown flag: --fix"},
-		{[]string{"bench"}, "say what to do: one of copy, plan"},
+		{[]string{"bench"}, "say what to do: one of copy, digest, plan"},
 		{[]string{"bench", "plan", "--rounds", "0"}, "--rounds 0"},
 	} {
 		code, out, errs := kvferry(c.args...)

@@ -1,16 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/preset"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/pairfile"
@@ -27,16 +29,19 @@ func planCommand(a *app) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  verbNeeded,
 	}
-	cmd.AddCommand(planCheckCommand(a), planShowCommand(a), planPresetsCommand(a))
+	cmd.AddCommand(planCheckCommand(a), planShowCommand(a), planExplainCommand(a), planPresetsCommand(a), planModelCommand(a))
 	return cmd
 }
 
 // planned is a pair file carried to its proof.
 type planned struct {
+	file    *pairfile.File
 	pair    *plan.Pair
+	common  plan.Common
 	proven  proof.Proven
-	reasons map[string]string // that the policy gave, by side and for "assignments"
-	layouts map[string]string // by side: what the policy chose
+	decided map[offered]int   // which of the layouts offered the policy chose
+	reasons map[string]string // that the policy gave, by side (and group, "source.mamba") and for "assignments"
+	layouts map[string]string // by side (and group): what the policy chose
 }
 
 // prepare carries one pair file to its proof. Everything that there is to
@@ -50,14 +55,14 @@ func prepare(ctx context.Context, name string, pol *chooser) (*planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &planned{layouts: map[string]string{}, reasons: map[string]string{}}
-	decided := map[string]int{}
-	p.pair, err = f.Pair(func(side string) (int, error) {
-		c, err := pol.layout(ctx, f, side, decided)
+	p := &planned{file: f, decided: map[offered]int{}, layouts: map[string]string{}, reasons: map[string]string{}}
+	p.pair, p.common, err = f.Pair(func(side string, group int) (int, error) {
+		of := offered{side, group}
+		c, err := pol.layout(ctx, f, of, p.decided)
 		if err == nil {
-			decided[side] = c.Index
-			p.layouts[side] = f.Side(side).Can[c.Index]
-			p.because(side, c.Reason)
+			p.decided[of] = c.Index
+			p.layouts[of.name(f)] = f.Side(side).Groups[group].Can[c.Index]
+			p.because(of.name(f), c.Reason)
 		}
 		return c.Index, err
 	})
@@ -102,14 +107,26 @@ func read(name string) ([]byte, error) {
 
 // planJSON is what plan check and plan show print, a stable interface.
 type planJSON struct {
-	File    string            `json:"file"`
-	Edges   []plan.Flow       `json:"edges,omitempty"`
-	Copies  []plan.Copy       `json:"copies,omitempty"`
-	Proof   *proofJSON        `json:"proof,omitempty"`
-	Policy  *policyJSON       `json:"policy,omitempty"`
-	Layouts map[string]string `json:"layouts,omitempty"` // that the policy chose
-	Reasons map[string]string `json:"reasons,omitempty"` // that the policy gave, by side and for "assignments"
-	Plan    *plan.Plan        `json:"plan,omitempty"`    // with --verbose
+	File        string            `json:"file"`
+	Edges       []flowJSON        `json:"edges,omitempty"`
+	Copies      []copyJSON        `json:"copies,omitempty"`
+	Absent      []string          `json:"absent,omitempty"`        // groups that only the destination has
+	Skipped     []string          `json:"skipped,omitempty"`       // groups that only the source has
+	OutOfWindow []passed          `json:"out_of_window,omitempty"` // tokens that do not move
+	Proof       *proofJSON        `json:"proof,omitempty"`
+	Policy      *policyJSON       `json:"policy,omitempty"`
+	Layouts     map[string]string `json:"layouts,omitempty"` // that the policy chose
+	Reasons     map[string]string `json:"reasons,omitempty"` // that the policy gave, by side and for "assignments"
+	Plan        *plan.Plan        `json:"plan,omitempty"`    // with --verbose
+}
+
+// json is what every report on a pair says.
+func (p *planned) json(a *app, name string, pol *chooser, elements int64) planJSON {
+	out := planJSON{File: name, Absent: p.common.Absent, Skipped: p.common.Skipped, Proof: &proofJSON{true, elements}, Policy: pol.json(), Layouts: p.layouts, Reasons: p.reasons}
+	if a.verbose {
+		out.Plan = p.proven.Plan()
+	}
+	return out
 }
 
 type proofJSON struct {
@@ -168,18 +185,65 @@ func (a *app) check(ctx context.Context, name string, pol *chooser) error {
 	}
 	pl := p.proven.Plan()
 	if a.json() {
-		out := planJSON{File: name, Proof: &proofJSON{true, p.proven.Elements()}, Policy: pol.json(), Layouts: p.layouts, Reasons: p.reasons}
-		if a.verbose {
-			out.Plan = pl
-		}
-		return a.emit(out)
+		return a.emit(p.json(a, name, pol, p.proven.Elements()))
 	}
-	fmt.Fprintf(a.out, "%s: ok: %s -> %s, %d edges, %d runs, %d elements a period of %d tokens proved\n", name,
-		ranks(&p.pair.Source), ranks(&p.pair.Destination), len(pl.Edges), len(pl.Runs), p.proven.Elements(), pl.Groups[0].Tokens)
+	edges := map[stamp.EdgeKey]bool{}
+	for _, e := range pl.Edges {
+		edges[stamp.EdgeKey{Source: e.Source, Destination: e.Destination}] = true
+	}
+	fmt.Fprintf(a.out, "%s: ok: %s -> %s, %d edges, %d runs, %d elements a period of %s proved", name,
+		ranks(&p.pair.Source), ranks(&p.pair.Destination), len(edges), len(pl.Runs), p.proven.Elements(), periods(p.pair, pl))
+	for _, left := range []struct {
+		what  string
+		names []string
+	}{{"absent", p.common.Absent}, {"skipped", p.common.Skipped}} {
+		if len(left.names) > 0 {
+			fmt.Fprintf(a.out, "; %s: %s", left.what, strings.Join(left.names, ", "))
+		}
+	}
+	fmt.Fprintln(a.out)
 	if a.verbose {
+		a.left(p)
 		a.details(p, pol)
 	}
 	return nil
+}
+
+// periods are the periods of a plan: "32 tokens", or where groups have names
+// "32 tokens (full, sliding), a state (mamba)".
+func periods(p *plan.Pair, pl *plan.Plan) string {
+	var texts, names []string
+	for g, group := range p.Destination.Model.Groups {
+		t := fmt.Sprintf("%d tokens", pl.Groups[g].Tokens)
+		if group.State {
+			t = "a state"
+		}
+		if group.Name == "" {
+			return t
+		}
+		i := slices.Index(texts, t)
+		if i < 0 {
+			i = len(texts)
+			texts, names = append(texts, t), append(names, "")
+		} else {
+			names[i] += ", "
+		}
+		names[i] += group.Name
+	}
+	for i := range texts {
+		texts[i] += " (" + names[i] + ")"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// left says which groups do not move.
+func (a *app) left(p *planned) {
+	for _, g := range p.common.Absent {
+		fmt.Fprintf(a.out, "group %s is absent: %s has it and %s has not; nothing fills it\n", g, p.pair.Destination.Engine, p.pair.Source.Engine)
+	}
+	for _, g := range p.common.Skipped {
+		fmt.Fprintf(a.out, "group %s is skipped: %s has it and %s has not\n", g, p.pair.Source.Engine, p.pair.Destination.Engine)
+	}
 }
 
 func ranks(s *plan.Side) string {
@@ -192,9 +256,14 @@ func ranks(s *plan.Side) string {
 // details prints what one line leaves out.
 func (a *app) details(p *planned, pol *chooser) {
 	for _, side := range []string{pairfile.Source, pairfile.Destination} {
-		if chosen, ok := p.layouts[side]; ok {
-			fmt.Fprintf(a.out, "  %s layout chosen: %s\n", side, chosen)
-			if why := p.reasons[side]; why != "" {
+		for g := range p.file.Model.Groups {
+			of := offered{side, g}.name(p.file)
+			chosen, ok := p.layouts[of]
+			if !ok {
+				continue
+			}
+			fmt.Fprintf(a.out, "  %s layout chosen: %s\n", of, chosen)
+			if why := p.reasons[of]; why != "" {
 				fmt.Fprintf(a.out, "    because %s\n", why)
 			}
 		}
@@ -209,9 +278,8 @@ func (a *app) details(p *planned, pol *chooser) {
 // showFlags are the request that plan show applies a plan to.
 type showFlags struct {
 	policyFlags
-	source, destination []string
-	from, tokens        int64
-	expand              bool
+	requestFlags
+	expand bool
 }
 
 func planShowCommand(a *app) *cobra.Command {
@@ -220,28 +288,26 @@ func planShowCommand(a *app) *cobra.Command {
 		Use:   "show FILE...",
 		Short: "shows the copies of a request, and which rank feeds which",
 		Long: "show applies the proved plan of each pair file to a request: block tables (block\n" +
-			"ids in token order; without them one full block each, id 0) and a token range.",
-		Example: "  kvferry plan show pair.yaml --source-blocks 1,3 --destination-blocks 2,0 --expand -o json",
-		Args:    arguments(1, -1, "FILE"),
+			"ids in token order; without them one full block each, id 0) and a token range.\n\n" +
+			"Where the pair names its groups each has a table: --source-blocks full:1,3\n" +
+			"--source-blocks mamba:0, or 'full:1,3; mamba:0'. A group that looks back over a\n" +
+			"window may give its last blocks only, one that goes round in a ring gives the\n" +
+			"ring's blocks, a state its slot.",
+		Example: "  kvferry plan show pair.yaml --source-blocks 1,3 --destination-blocks 2,0 --expand -o json\n" +
+			"  kvferry plan show hybrid.yaml --source-blocks 'attention:1,3 mamba:2' --destination-blocks 'attention:0 mamba:1'",
+		Args: arguments(1, -1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if flags.from < 0 {
-				return usagef("--from %d: want a token from 0", flags.from)
-			}
-			if cmd.Flags().Changed("tokens") && flags.tokens < 1 {
-				return usagef("--tokens %d: want at least 1", flags.tokens)
+			if err := flags.check(cmd); err != nil {
+				return err
 			}
 			return a.each(cmd.Context(), flags.policyFlags, args, func(ctx context.Context, name string, pol *chooser) error {
 				return a.show(ctx, name, pol, &flags)
 			})
 		},
 	}
-	flags.add(cmd)
-	f := cmd.Flags()
-	f.StringArrayVar(&flags.source, "source-blocks", nil, "the source's block table: `IDS` in token order, 1,3 or G:1,3 for group G")
-	f.StringArrayVar(&flags.destination, "destination-blocks", nil, "the destination's block table: `IDS`")
-	f.Int64Var(&flags.from, "from", 0, "the first `TOKEN` moved")
-	f.Int64Var(&flags.tokens, "tokens", 0, "move tokens up to `N`, not including it (default: what both tables hold)")
-	f.BoolVar(&flags.expand, "expand", false, "show maximal contiguous copies, sorted by destination, instead of loops")
+	flags.policyFlags.add(cmd)
+	flags.requestFlags.add(cmd)
+	cmd.Flags().BoolVar(&flags.expand, "expand", false, "show maximal contiguous copies, sorted by destination, instead of loops")
 	return cmd
 }
 
@@ -250,27 +316,27 @@ func (a *app) show(ctx context.Context, name string, pol *chooser, flags *showFl
 	if err != nil {
 		return err
 	}
-	req, err := request(p, flags)
-	if err != nil {
-		return err
-	}
 	st, err := stamp.New(p.proven)
 	if err != nil {
 		return err
 	}
-	if err := st.Validate(req); err != nil {
-		return err
-	}
-	edges, copies, err := stamped(p.pair, st, req, flags.expand)
+	req, err := request(p.pair, st, &flags.requestFlags, 1)
 	if err != nil {
 		return err
 	}
+	edges, err := flows(p.pair, st, req)
+	if err != nil {
+		return err
+	}
+	list, err := copies(p.pair, st, req, flags.expand)
+	if err != nil {
+		return err
+	}
+	n := elements(p.pair, req)
+	passed := outOfWindow(&p.pair.Destination.Model, req)
 	if a.json() {
-		out := planJSON{File: name, Edges: edges, Copies: copies, Policy: pol.json(), Layouts: p.layouts, Reasons: p.reasons,
-			Proof: &proofJSON{true, elements(p.pair, req.From, req.To)}}
-		if a.verbose {
-			out.Plan = p.proven.Plan()
-		}
+		out := p.json(a, name, pol, n)
+		out.Edges, out.Copies, out.OutOfWindow = edges, list, passed
 		return a.emit(out)
 	}
 	var bytes, segments int64
@@ -279,18 +345,27 @@ func (a *app) show(ctx context.Context, name string, pol *chooser, flags *showFl
 		segments += e.Segments
 	}
 	fmt.Fprint(a.out, picture.Grid(p.pair, p.proven.Plan(), picture.Options{Width: a.width, Colour: a.colour()}))
-	fmt.Fprintf(a.out, "tokens %d to %d: %d bytes in %d segments over %d edges, %d elements, proved\n", req.From, req.To-1, bytes, segments, len(edges), elements(p.pair, req.From, req.To))
-	for _, e := range edges {
-		if a.verbose {
-			fmt.Fprintf(a.out, "  rank %d -> rank %d: %d bytes in %d segments\n", e.Source, e.Destination, e.Bytes, e.Segments)
-		}
+	what := fmt.Sprintf("tokens %d to %d", req.From, req.To-1)
+	if !slices.ContainsFunc(p.pair.Destination.Model.Groups, func(g geometry.Group) bool { return !g.State }) {
+		what = "states"
 	}
+	fmt.Fprintf(a.out, "%s: %d bytes in %d segments over %d edges, %d elements, proved\n", what, bytes, segments, len(edges), n)
+	for _, w := range passed {
+		fmt.Fprintf(a.out, "%s: tokens %d to %d are out of the window and do not move\n", cmp.Or(w.Group, "all layers"), w.From, w.To-1)
+	}
+	a.left(p)
 	if a.verbose {
+		for _, e := range edges {
+			fmt.Fprintf(a.out, "  rank %d -> rank %d: %d bytes in %d segments\n", e.Source, e.Destination, e.Bytes, e.Segments)
+			for _, g := range e.Groups {
+				fmt.Fprintf(a.out, "    %s: %d bytes in %d segments\n", g.Group, g.Bytes, g.Segments)
+			}
+		}
 		a.details(p, pol)
 		fmt.Fprint(a.out, indent(p.proven.Plan().Text(p.pair)))
 	}
 	if flags.expand || a.verbose {
-		for _, c := range copies {
+		for _, c := range list {
 			fmt.Fprintf(a.out, "  %s\n", c)
 		}
 	}
@@ -303,34 +378,6 @@ func indent(s string) string {
 		b.WriteString("  " + line)
 	}
 	return b.String()
-}
-
-// request makes the request of the flags.
-func request(p *planned, flags *showFlags) (*stamp.Request, error) {
-	groups := len(p.pair.Source.Groups)
-	source, err := blockTables("source-blocks", flags.source, groups)
-	if err != nil {
-		return nil, err
-	}
-	destination, err := blockTables("destination-blocks", flags.destination, groups)
-	if err != nil {
-		return nil, err
-	}
-	if source == nil {
-		source = one(groups)
-	}
-	if destination == nil {
-		destination = one(groups)
-	}
-	to := flags.tokens
-	if to == 0 {
-		to = math.MaxInt64
-		for g := range groups {
-			to = min(to, stamp.Capacity(len(source[g]), p.pair.Source.Groups[g].Block, p.pair.Source.Shard),
-				stamp.Capacity(len(destination[g]), p.pair.Destination.Groups[g].Block, p.pair.Destination.Shard))
-		}
-	}
-	return &stamp.Request{ID: "show", Plan: p.proven.Digest(), Source: source, Destination: destination, From: flags.from, To: to}, nil
 }
 
 func planPresetsCommand(a *app) *cobra.Command {

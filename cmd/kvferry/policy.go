@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,49 +119,75 @@ func (c *chooser) plan(ctx context.Context, pair *plan.Pair) (proof.Proven, stri
 	return proof.Proven{}, "", first
 }
 
-// layout asks which of the layouts that a side of the file offers it should
-// use. The source is asked first; the destination is then asked with the
-// source's choice, which is decided by then.
-func (c *chooser) layout(ctx context.Context, f *pairfile.File, side string, decided map[string]int) (policy.Choice, error) {
-	peer := map[string]string{pairfile.Source: pairfile.Destination, pairfile.Destination: pairfile.Source}[side]
-	q := policy.Question{Engine: candidates(f, side, decided), Role: policy.Source, Peers: []policy.Engine{candidates(f, peer, decided)}}
-	if side == pairfile.Destination {
+// offered is a group of a side of a file, whose layout the policy may choose.
+type offered struct {
+	side  string
+	group int // index in the file's model
+}
+
+// name is the group's in output: the side's where the model has one group
+// without a name.
+func (o offered) name(f *pairfile.File) string {
+	if group := f.Model.Groups[o.group].Name; group != "" {
+		return o.side + "." + group
+	}
+	return o.side
+}
+
+// layout asks which of the layouts that a side of the file offers for a group
+// it should use. The source is asked first; the destination is then asked with
+// the source's choice, which is decided by then.
+func (c *chooser) layout(ctx context.Context, f *pairfile.File, of offered, decided map[offered]int) (policy.Choice, error) {
+	peer := offered{map[string]string{pairfile.Source: pairfile.Destination, pairfile.Destination: pairfile.Source}[of.side], of.group}
+	q := policy.Question{Engine: candidates(f, of, decided), Role: policy.Source}
+	if !f.Side(peer.side).Groups[peer.group].Absent {
+		q.Peers = []policy.Engine{candidates(f, peer, decided)}
+	}
+	if of.side == pairfile.Destination {
 		q.Role = policy.Destination
 	}
 	choice, err := c.p.SelectLayout(ctx, q)
 	if err != nil {
 		can := func(side string) string {
-			if s := f.Side(side); s.Can == nil {
-				return given(s)
+			g := &f.Side(side).Groups[of.group]
+			switch {
+			case g.Absent:
+				return "(no such group)"
+			case g.Can == nil:
+				return given(g)
 			}
-			return strings.Join(f.Side(side).Can, ", ")
+			return strings.Join(g.Can, ", ")
 		}
 		return choice, &refusal.Layout{Fields: []geometry.Difference{{Field: "layout", Source: can(pairfile.Source), Destination: can(pairfile.Destination)}},
-			Err: fmt.Errorf("ask policy %s for the layout of %s: %w", c.p.Name(), side, err)}
+			Err: fmt.Errorf("ask policy %s for the layout of %s: %w", c.p.Name(), of.name(f), err)}
 	}
 	return choice, nil
 }
 
-// given names the layout that a side tells.
-func given(s *pairfile.Side) string {
-	if s.Preset != "" {
-		return s.Preset
+// given names the layout that a side tells for a group.
+func given(g *pairfile.SideGroup) string {
+	if g.Preset != "" {
+		return g.Preset
 	}
-	return s.Layout.Text()
+	return g.Layout.Text()
 }
 
-// candidates is a side as the policy sees it: with all that it offers, or the
-// one layout that it tells or has been decided on.
-func candidates(f *pairfile.File, side string, decided map[string]int) policy.Engine {
-	s := f.Side(side)
+// candidates is a group of a side as the policy sees it: with all that it
+// offers, or the one layout that it tells or has been decided on.
+func candidates(f *pairfile.File, of offered, decided map[offered]int) policy.Engine {
+	s := f.Side(of.side)
+	g := &s.Groups[of.group]
 	e := policy.Engine{Name: s.Engine, Model: f.SideModel(s), Shard: s.Shard}
-	add := func(name string, spec layout.Spec) {
-		e.Candidates = append(e.Candidates, policy.Candidate{Name: name, Layout: spec, Block: s.Block, Blocks: s.Blocks})
+	if len(e.Model.Groups) > 1 {
+		e.Model = e.Model.Select([]int{slices.Index(s.Present(), of.group)})
 	}
-	i, known := decided[side]
-	switch c := s.Candidates(); {
-	case s.Layout != nil:
-		add(given(s), *s.Layout)
+	add := func(name string, spec layout.Spec) {
+		e.Candidates = append(e.Candidates, policy.Candidate{Name: name, Layouts: []layout.Spec{spec}, Pools: []plan.Pool{g.Pool()}})
+	}
+	i, known := decided[of]
+	switch c := g.Candidates(); {
+	case g.Layout != nil:
+		add(given(g), *g.Layout)
 	case known:
 		add(c[i].Name, c[i].Spec)
 	default:

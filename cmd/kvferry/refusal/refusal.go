@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/kvferry/kvferry/kv/architecture"
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/plan"
@@ -25,6 +26,7 @@ type Refusal struct {
 	Kind       string                `json:"kind"`
 	Fault      string                `json:"fault"`
 	Message    string                `json:"message"`
+	Group      string                `json:"group,omitempty"` // that it is about, where groups have names
 	Fields     []geometry.Difference `json:"fields,omitempty"`
 	Coordinate *Coordinate           `json:"coordinate,omitempty"`
 	Line       int                   `json:"line,omitempty"`
@@ -56,6 +58,20 @@ func (e *Layout) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Layout) Unwrap() error { return e.Err }
 
+// Group is a request that cannot be served because of one of its groups, which
+// has a name.
+type Group struct {
+	Name string
+	Err  *stamp.Error
+}
+
+func (e *Group) Error() string {
+	return fmt.Sprintf("stamp: %s of group %s is %v: %s", e.Err.Field, e.Name, e.Err.Value, e.Err.Reason)
+}
+
+// Unwrap returns the cause.
+func (e *Group) Unwrap() error { return e.Err }
+
 // Of sorts an error into the object that scripts read. A Refusal in its chain
 // is returned as it is.
 func Of(err error) *Refusal {
@@ -71,12 +87,18 @@ func Of(err error) *Refusal {
 		assign    *plan.AssignmentError
 		large     *plan.TooLarge
 		request   *stamp.Error
+		group     *Group
 		undecided *Layout
 		claim     *layout.ClaimError
 		declined  *policy.Declined
+		config    *architecture.Error
+		unknown   *architecture.UnknownError
 	)
 	if errors.As(err, &undecided) {
 		f.Kind, f.Fields = "policy", undecided.Fields
+	}
+	if errors.As(err, &group) {
+		f.Group = group.Name
 	}
 	switch {
 	case errors.As(err, &declined):
@@ -93,6 +115,7 @@ func Of(err error) *Refusal {
 		f.Kind, f.Fault, f.Fields = "mismatch", string(blame.Operator), mismatch.Fields
 	case errors.As(err, &proofErr):
 		f.Kind, f.Fault = string(proofErr.Kind), string(blame.Policy)
+		f.Group = proofErr.Group
 		if proofErr.Has {
 			c := proofErr.At
 			f.Coordinate = &Coordinate{proofErr.Rank, c.Group, proofErr.AtComponent, c.Layer, c.Head, c.Token, c.Dim}
@@ -116,6 +139,16 @@ func Of(err error) *Refusal {
 			d.Source = ""
 		}
 		f.Fields = []geometry.Difference{d}
+	case errors.As(err, &config):
+		f.Kind = "config"
+		d := geometry.Difference{Field: config.Field}
+		if config.Value != nil {
+			d.Source = fmt.Sprint(config.Value)
+		}
+		f.Fields = []geometry.Difference{d}
+	case errors.As(err, &unknown):
+		f.Kind = "architecture"
+		f.Fields = []geometry.Difference{{Field: "architectures", Source: unknown.Architecture}, {Field: "model_type", Source: unknown.ModelType}}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), isPathError(err):
 		f.Kind, f.Fault = "file", string(blame.Operator)
 	case errors.Is(err, context.Canceled):
