@@ -261,7 +261,7 @@ func checkReach(t testing.TB, source, destination group, sourceEntries, destinat
 		}
 		firsts[k], olds[k] = first, kept(side, n, end)
 		for e := first[0]; e < need; e++ { // each entry has its block
-			want := table[0]
+			var want uint32
 			switch {
 			case side.Groups[0].Ring > 0:
 				want = table[e%int64(n)]
