@@ -123,7 +123,7 @@ model:
         - {name: x, channels: 8192, unit: 64, dim: 3, dtype: bf16}
         - {name: B, channels: 1024, unit: 128, dim: 3, dtype: bf16}
         - {name: C, channels: 1024, unit: 128, dim: 3, dtype: bf16}
-        - {name: ssm, channels: 128, dim: 8192, dtype: bf16}
+        - {name: ssm, channels: 128, dim: 8192, dtype: fp32}
     - name: attention
       layers: "7,18,29,40"
       components:

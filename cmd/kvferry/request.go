@@ -134,6 +134,10 @@ func called(m *geometry.Model, g int) string {
 	return "group " + strconv.Itoa(g)
 }
 
+// maxOwn bounds a table that is made up, since the pool of a file is as large as
+// it says.
+const maxOwn = 1 << 20
+
 // ownTables are the tables of a side for which none are given: blocks 0, 1, 2,
 // ... that hold at least tokens [0, want) (one full block each where want is
 // 1), a whole ring where a group goes round in one, slot 0 for a state. A pool
@@ -143,7 +147,7 @@ func ownTables(s *plan.Side, want int64) (tables [][]uint32, holds int64) {
 	holds = math.MaxInt64
 	for g, pool := range s.Groups {
 		_, need := stamp.Entries(s, g, 0, want)
-		n := min(need, int64(pool.Blocks))
+		n := min(need, int64(pool.Blocks), maxOwn)
 		fits := n == need
 		if pool.Ring > 0 {
 			n, fits = int64(pool.Ring), need <= int64(pool.Ring)
