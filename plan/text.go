@@ -1,11 +1,13 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/bits"
 	"strings"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/kv/layout"
 )
 
@@ -31,7 +33,7 @@ func (p *Plan) Text(pair *Pair) string {
 	}
 	for g, period := range p.Groups {
 		if len(p.Groups) > 1 {
-			fmt.Fprintf(&b, "group %d ", g)
+			fmt.Fprintf(&b, "group %s ", cmp.Or(groupName(pair, g), fmt.Sprint(g)))
 		}
 		if isState(pair, g) {
 			fmt.Fprintf(&b, "period %s, source %s, destination %s", count(period.Tokens, "state"), count(period.SourceBlocks, "slot"), count(period.DestinationBlocks, "slot"))
@@ -46,7 +48,7 @@ func (p *Plan) Text(pair *Pair) string {
 	for _, e := range p.Edges {
 		fmt.Fprintf(&b, "edge %d -> %d", e.Source, e.Destination)
 		if len(p.Groups) > 1 {
-			fmt.Fprintf(&b, " group %d", e.Group)
+			fmt.Fprintf(&b, " group %s", cmp.Or(groupName(pair, e.Group), fmt.Sprint(e.Group)))
 		}
 		b.WriteByte('\n')
 		src, dst := rankLayout(&pair.Source, e.Source, e.Group), rankLayout(&pair.Destination, e.Destination, e.Group)
@@ -78,14 +80,45 @@ func (a Assignment) Text(pair *Pair) string {
 	if isState(pair, a.Group) {
 		heads = "channels"
 	}
-	s += fmt.Sprintf(", layers %s, %s %s", a.Layers.text(), heads, a.Heads.text())
+	s += fmt.Sprintf(", layers %s, %s %s", layersText(pair, a), heads, a.Heads.text())
 	if !a.Tokens.All() {
 		s += fmt.Sprintf(", tokens with (t / %d) mod %d = %d", a.Tokens.Interleave, a.Tokens.Size, a.Tokens.Phase)
 	}
-	if a.Group != 0 {
-		s += fmt.Sprintf(", group %d", a.Group)
+	if name := groupName(pair, a.Group); name != "" {
+		s += ", group " + name
 	}
 	return s
+}
+
+// groupName is what a group is called in words; "" where it is the only one and
+// has no name.
+func groupName(pair *Pair, group int) string {
+	if groups := pair.Source.Model.Groups; group >= 0 && group < len(groups) && groups[group].Name != "" {
+		return groups[group].Name
+	}
+	if group == 0 {
+		return ""
+	}
+	return fmt.Sprint(group)
+}
+
+// layersText is the layers of an assignment: those of its group, where it has
+// not all of them.
+func layersText(pair *Pair, a Assignment) string {
+	groups := pair.Source.Model.Groups
+	if a.Group < 0 || a.Group >= len(groups) {
+		return a.Layers.text()
+	}
+	var own []int
+	for _, l := range groups[a.Group].Layers {
+		if l >= a.Layers.From && l < a.Layers.To {
+			own = append(own, l)
+		}
+	}
+	if len(own) == 0 {
+		return a.Layers.text()
+	}
+	return geometry.Ranges(own)
 }
 
 func (r Range) text() string {

@@ -75,10 +75,10 @@ func TestPlanTextOfGroups(t *testing.T) {
 		},
 		Runs: []plan.Run{{Bytes: 16}, {Component: 1, Piece: 1, Bytes: 16}, {Component: 1, Piece: 2, Bytes: 4}, {Piece: 2, Bytes: 4}, {Piece: 3, Layer: 1, Bytes: 192}, {Piece: 4, Layer: 1, Bytes: 192}},
 	}
-	want := `assign rank 0 <- rank 0: x, layers 1, channels 0-31, group 1
-group 0 period 16 tokens, source 1 block, destination 1 block
-group 1 period 1 state, source 1 slot, destination 1 slot
-edge 0 -> 0 group 0
+	want := `assign rank 0 <- rank 0: x, layers 1, channels 0-31, group mamba
+group attention period 16 tokens, source 1 block, destination 1 block
+group mamba period 1 state, source 1 slot, destination 1 slot
+edge 0 -> 0 group attention
   piece 0: tokens 0 to 15, block 0 at 0 -> block 0 at 0
   layer 0 k: pool+0 -> pool+0, 16 bytes
   piece 1: entries 0 to 3 of 4 tokens, block 0 at 0 -> block 0 at 0
@@ -87,7 +87,7 @@ edge 0 -> 0 group 0
   layer 0 k_scale: pool+0 -> pool+0, 4 bytes
   piece 2: token 1, block 0 at 1 -> block 0 at 1
   layer 0 k: pool+0 -> pool+0, 4 bytes
-edge 0 -> 0 group 1
+edge 0 -> 0 group mamba
   piece 3: state, slot 0 -> slot 0
   layer 1 x: state+0 -> state+0, 192 bytes
   piece 4: tokens 0 to 1, block 0 at 0 -> block 0 at 0
