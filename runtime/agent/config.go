@@ -81,6 +81,7 @@ type Timeouts struct {
 	Write     time.Duration // of one control message; 5 s
 	Idle      time.Duration // a control connection silent for this long is dead; 15 s. Beats go out three times in it
 	Transfer  time.Duration // of a Pull or Push whose own Timeout is zero; 60 s
+	Measure   time.Duration // of measuring an engine\'s kernel at Register; 60 s
 	Lifetime  time.Duration // no offer or expectation lives longer, however often it is extended; 1 h
 }
 
@@ -119,6 +120,7 @@ func (t Timeouts) filled() Timeouts {
 	def(&t.Write, 5*time.Second)
 	def(&t.Idle, 15*time.Second)
 	def(&t.Transfer, 60*time.Second)
+	def(&t.Measure, 60*time.Second)
 	def(&t.Lifetime, time.Hour)
 	return t
 }

@@ -158,11 +158,16 @@ func (a *Agent) newEngine(ctx context.Context, spec EngineSpec) (*Engine, error)
 			return nil, err
 		}
 		e.desc.Probes, e.desc.State = true, session.Measured
+		ctx, cancel := context.WithTimeoutCause(ctx, a.times.Measure, fmt.Errorf("measuring the engine's kernel took longer than %v", a.times.Measure))
+		defer cancel()
 		switch err := e.measure(ctx, e.kernel); {
 		case errors.Is(err, measure.ErrTooLarge):
 			e.desc.State = session.Declared
 			a.log.Warn().Err(err).Str("engine", spec.ID).Msg("layouts are believed as declared")
 		case err != nil:
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			}
 			return nil, fmt.Errorf("agent: engine %q: %w", spec.ID, err)
 		}
 	}

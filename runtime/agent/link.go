@@ -44,16 +44,18 @@ type link struct {
 	asking  chan struct{}                  // a slot for each question of ours under way
 	asks    uint64                         // our last question about digests
 	sums    map[uint64]chan *transfer.Sums // by our question
-	probing bool                           // a probe of the peer's is served
+	probing bool                           // probes of the peer's are served
 	hashing int                            // questions of the peer's under way
 	replies chan transfer.Message
 	beat    chan struct{} // the beat interval may have shrunk
 	done    chan struct{} // closed: dead
 	probes  chan *transfer.Probed
 	judged  chan struct{} // closed: there is a verdict
-	verdict *transfer.Failure
-	fenced  chan struct{} // closed: and nothing of the peer touches our memory
-	closing sync.Once
+	// What the peer asks for; a question ends the one before.
+	asksProbe chan *transfer.Probe
+	verdict   *transfer.Failure
+	fenced    chan struct{} // closed: and nothing of the peer touches our memory
+	closing   sync.Once
 }
 
 // opening is our side of a transfer on this link.
@@ -92,7 +94,7 @@ func (l *link) start(up *Peer) {
 	l.opened, l.served, l.asked = map[uint64]*opening{}, map[uint64]*serving{}, map[uint64]chan *transfer.Extended{}
 	l.sums, l.asking = map[uint64]chan *transfer.Sums{}, make(chan struct{}, maxHashing)
 	l.replies = make(chan transfer.Message, 256)
-	l.probes, l.judged = make(chan *transfer.Probed, 1), make(chan struct{})
+	l.probes, l.judged, l.asksProbe = make(chan *transfer.Probed, 1), make(chan struct{}), make(chan *transfer.Probe, 2)
 	l.beat, l.done, l.fenced = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	source, destination := l.engine.desc.Held, l.result.Peer.Engine.Held
 	if l.role == session.Destination {
@@ -318,19 +320,18 @@ func (l *link) dispatch(msg transfer.Message) error {
 		if l.role != session.Source {
 			return blame.On(blame.Peer, &transfer.MessageError{Type: m.Type(), Field: "role", Reason: "only a destination asks for a probe"})
 		}
+		select {
+		case l.asksProbe <- m:
+		default:
+			return blame.On(blame.Peer, fmt.Errorf("%w: %d probes asked for at a time", transfer.ErrLimit, cap(l.asksProbe)+1))
+		}
 		l.mu.Lock()
-		busy := l.probing
+		first := !l.probing
 		l.probing = true
 		l.mu.Unlock()
-		if busy {
-			return blame.On(blame.Peer, fmt.Errorf("%w: two probes at a time", transfer.ErrLimit))
+		if first {
+			l.agent.wg.Go(l.serveProbes)
 		}
-		l.agent.wg.Go(func() {
-			l.serveProbe(m)
-			l.mu.Lock()
-			l.probing = false
-			l.mu.Unlock()
-		})
 	case *transfer.Probed:
 		select {
 		case l.probes <- m:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/memory/move"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/measure"
@@ -32,10 +33,13 @@ func (e *Engine) measure(ctx context.Context, k measure.Kernel) error {
 			for _, b := range m.Buffers[g] {
 				p.Regions = append(p.Regions, b.Bytes())
 			}
-			_, err := measure.Run(ctx, k, p)
-			for _, r := range p.Regions {
-				clear(r)
-			}
+			err := move.Guard(func() error { // the memory is the engine's to take away
+				_, err := measure.Run(ctx, k, p)
+				for _, r := range p.Regions {
+					clear(r)
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -148,9 +152,16 @@ func (p *Peer) probe(ctx context.Context, links []*link) error {
 	}
 	var err error
 	if !p.known(links) {
-		var asked probeAsked
-		if asked, err = p.ask(ctx, links); err == nil {
-			err = turns(ctx, func() error { return p.take(ctx, asked) })
+		for {
+			if err = p.once(ctx, links); !errors.Is(err, transfer.ErrBusy) || ctx.Err() != nil {
+				break
+			}
+			// Two engines that probe each other, or many that probe one, take
+			// turns: whoever is told so lets go of its own blocks, and comes again.
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(10+rand.IntN(90)) * time.Millisecond):
+			}
 		}
 		if err == nil {
 			p.remember(links)
@@ -162,26 +173,25 @@ func (p *Peer) probe(ctx context.Context, links []*link) error {
 	return err
 }
 
+// once asks for a probe and takes it. Meanwhile the engine's scratch blocks are
+// its own: it serves no other probe.
+func (p *Peer) once(ctx context.Context, links []*link) error {
+	select {
+	case p.e.probing <- struct{}{}:
+		defer func() { <-p.e.probing }()
+	case <-ctx.Done():
+		return blame.On(blame.Local, fmt.Errorf("%w: other probes are under way: %w", transfer.ErrTimeout, context.Cause(ctx)))
+	}
+	asked, err := p.ask(ctx, links)
+	if err != nil {
+		return err
+	}
+	return p.take(ctx, asked)
+}
+
 func (p *Peer) key(l *link) probeKey {
 	h := l.result.Peer
 	return probeKey{l.result.Pair.Digest(), l.result.Proven.Digest(), h.Engine.Incarnation, h.Agent}
-}
-
-// turns calls f again while the scratch blocks are in use: two engines that
-// probe each other take turns.
-func turns(ctx context.Context, f func() error) error {
-	for {
-		err := f()
-		var busy *InUse
-		if !errors.As(err, &busy) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Duration(20+rand.IntN(80)) * time.Millisecond):
-		}
-	}
 }
 
 // known reports whether all links were probed before, under the same pair and
@@ -318,28 +328,41 @@ func (e *Engine) shorten(n int64) ([][]uint32, error) {
 	return out, nil
 }
 
-// serveProbe writes a probe with our kernel and offers it until the verdict.
+// serveProbes serves what the peer asks for until the verdict or the link's
+// end.
+func (l *link) serveProbes() {
+	for {
+		select {
+		case m := <-l.asksProbe:
+			l.serveProbe(m)
+		case <-l.judged:
+			return
+		case <-l.done:
+			return
+		case <-l.engine.ctx.Done():
+			return
+		}
+	}
+}
+
+// serveProbe writes a probe with our kernel and offers it until the verdict, or
+// until the peer asks again.
 func (l *link) serveProbe(m *transfer.Probe) {
 	e := l.engine
 	reply := func(out *transfer.Probed, err error) {
 		out.Failure = transfer.Failed(err)
 		l.send(out)
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.agent.times.Transfer)
-	defer cancel()
 	select {
 	case e.probing <- struct{}{}:
 		defer func() { <-e.probing }()
-	case <-ctx.Done():
-		reply(&transfer.Probed{}, blame.On(blame.Local, fmt.Errorf("%w: other probes are under way", transfer.ErrTimeout)))
+	default:
+		reply(&transfer.Probed{}, blame.On(blame.Local, transfer.ErrBusy))
 		return
 	}
-	var offered *Offered
-	var n int64
-	err := turns(ctx, func() (err error) {
-		offered, n, err = e.offerProbe(ctx, m)
-		return err
-	})
+	ctx, cancel := context.WithTimeout(e.ctx, e.agent.times.Transfer)
+	defer cancel()
+	offered, n, err := e.offerProbe(ctx, m)
 	if err != nil {
 		reply(&transfer.Probed{}, err)
 		return
@@ -350,6 +373,11 @@ func (l *link) serveProbe(m *transfer.Probe) {
 	case <-l.done:
 	case <-offered.done:
 	case <-ctx.Done():
+	case again := <-l.asksProbe:
+		select {
+		case l.asksProbe <- again:
+		default: // the peer filled the place meanwhile, and hears of that
+		}
 	}
 	offered.Cancel()
 	<-offered.done

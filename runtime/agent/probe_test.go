@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/plan"
@@ -279,4 +280,90 @@ func TestProbeAndIntegrityUnderSeveralAgents(t *testing.T) {
 	spans[1].From, spans[4] = 44, stamp.Span{}
 	d1.holds("first agent", dt, spans)
 	d2.holds("second agent", dt, spans)
+}
+
+// Two engines that are each other's source and destination take turns.
+func TestEnginesThatProbeEachOther(t *testing.T) {
+	one, other := engines(t, hybrid)
+	for range 3 {
+		var r rig
+		a, err := r.register(t, "a", &one, nil, r.provider(t), func(n *node) measure.Kernel { return honest(n) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.register(t, "b", &other, nil, r.provider(t), func(n *node) measure.Kernel { return honest(n) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error, 2)
+		for _, x := range [][2]*node{{a, b}, {b, a}} {
+			go func() {
+				_, err := x[0].engine.Connect(t.Context(), agent.Dial{Addresses: []string{x[1].Address()}, Role: transport.Destination})
+				errs <- err
+			}()
+		}
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// stuck is a kernel that waits until it is told to give up.
+type stuck struct{}
+
+func (stuck) Write(ctx context.Context, _, _ int, _ uint32, _ []measure.Set) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (stuck) Read(context.Context, int, int, uint32, []measure.Set) error { return nil }
+
+// Measuring has an end.
+func TestKernelThatHangs(t *testing.T) {
+	source, _ := engines(t, hybrid)
+	var r rig
+	_, err := r.register(t, "a", &source, nil, r.provider(t), func(*node) measure.Kernel { return stuck{} },
+		func(c *agent.Config, _ *agent.EngineSpec) { c.Timeouts.Measure = 50 * time.Millisecond })
+	if err == nil || !strings.Contains(err.Error(), "took longer than 50ms") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever closes while what arrived is being compared, the transfer ends and
+// the blocks come back.
+func TestCloseWhileComparing(t *testing.T) {
+	source, destination := engines(t, hybrid)
+	const tokens = 75
+	for i := range 24 {
+		var r rig
+		s, d := r.node(t, "a", &source, nil), r.node(t, "b", &destination, nil)
+		st, dt := blocksOf(&source, tokens, 3), blocksOf(&destination, tokens, 1)
+		s.compute(st, tokens)
+		peer := d.dial(transport.Destination, s)
+		o := offer(t, s, agent.Offer{Request: "r", Tables: st, Tokens: tokens})
+		p, err := peer.Pull(t.Context(), agent.Pull{Ticket: o.Ticket(), Tables: dt, Tokens: tokens, Integrity: transfer.Full})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		switch i % 3 {
+		case 0:
+			_ = s.engine.Close()
+		case 1:
+			_ = d.engine.Close()
+			o.Cancel() // a reader that is gone leaves an offer to others
+		case 2:
+			o.Cancel()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		if _, err := p.Wait(ctx); ctx.Err() != nil {
+			t.Errorf("case %d: the transfer does not end: %v", i, err)
+		}
+		if _, err := o.Wait(ctx); ctx.Err() != nil {
+			t.Errorf("case %d: the offer does not end: %v", i, err)
+		}
+		cancel()
+	}
 }

@@ -34,6 +34,7 @@ var (
 	ErrLimit    = errors.New("transfer: over a limit")
 	ErrAbsent   = errors.New("transfer: the source has no such group")
 	ErrCorrupt  = errors.New("transfer: what arrived is not what was sent")
+	ErrBusy     = errors.New("transfer: the peer is busy with another probe")
 	ErrInternal = errors.New("transfer: failed at the peer")
 )
 
@@ -45,13 +46,13 @@ type coding struct {
 	err  error
 }
 
-func codings() [22]coding {
+func codings() [23]coding {
 	return [...]coding{
 		{"malformed", ErrMalformed}, {"forged", ErrForged}, {"expired", ErrExpired}, {"engine", ErrEngine},
 		{"incarnation", ErrIncarnation}, {"audience", ErrAudience}, {"kind", ErrKind}, {"used", ErrUsed}, {"unknown", ErrUnknown},
 		{"canceled", ErrCanceled}, {"timeout", ErrTimeout}, {"gone", ErrGone}, {"ended", ErrEnded}, {"shut", ErrShut},
 		{"plan", ErrPlan}, {"range", ErrRange}, {"stale", ErrStale}, {"provider", ErrProvider}, {"limit", ErrLimit},
-		{"absent", ErrAbsent}, {"corrupt", ErrCorrupt}, {"internal", ErrInternal},
+		{"absent", ErrAbsent}, {"corrupt", ErrCorrupt}, {"busy", ErrBusy}, {"internal", ErrInternal},
 	}
 }
 
