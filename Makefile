@@ -5,7 +5,7 @@ FUZZTIME  ?= 10s
 # Pinned, so that a lint result is the same everywhere.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build static test race lint generate policies check-generated bench fuzz demo examples clean
+.PHONY: all build static test test-spec race lint generate policies check-generated bench fuzz demo examples clean
 
 all: build
 
@@ -19,6 +19,10 @@ static:
 test:
 	$(GO) test -timeout 20m ./...
 	@$(GO) test -v -run '^(TestRandomPairs|TestMutations|TestMatrix)$$' ./plan/proof ./transport/matrix | grep -E '_test.go:|^(ok|FAIL|---)'
+
+# The WebAssembly specification's own tests through the fuel pass, on both engines.
+test-spec:
+	$(GO) test -count=1 -v -run '^TestSuite$$' ./wasm/meter/spec
 
 # The random suites run in their short form here: the race detector looks for
 # races, the plain run for wrong plans.

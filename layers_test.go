@@ -54,6 +54,7 @@ var ladder = []struct {
 	{"transport/conformance", "kv memory memory/host plan plan/build plan/proof plan/stamp transport"},
 	{"wasm/abi", "kv/geometry kv/shard kv/layout plan"},
 	{"wasm/sdk", ""},
+	{"wasm/meter", ""}, // and its random modules; its tests in wasm/meter/spec import the engine
 	{"wasm/module", "wasm/abi"},
 	{"wasm/host", "kv/geometry kv/shard kv/layout plan wasm/abi wasm/module"},
 	{"policies", ""},

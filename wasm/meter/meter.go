@@ -1,0 +1,228 @@
+// Package meter makes untrusted WebAssembly modules safe to compile and to run:
+// Check refuses what an engine would choke on, Meter rewrites a module so that
+// it pays for what it does with fuel and stops when there is none left.
+//
+// Both read the binary format with their own strict decoder and know nothing of
+// any engine. The order that a host keeps:
+//
+//  1. Check the module.
+//  2. Let the engine validate it as it is: neither Check nor Meter knows types.
+//  3. Meter it and compile the result.
+//  4. Before each call, set the exported global Fuel to what the call may use.
+//  5. After a trap, Spent says by the same global why it happened. Throw the
+//     instance away: its memory, its call depth and its fuel are what the trap
+//     left.
+//
+// What was used is what was set less what is left; after a trap of the guest's
+// own it may show less than was used, never more.
+//
+// A metered module behaves as the original does, but that it may trap for fuel
+// or depth, and does so at the same instruction with the same fuel left on every
+// engine. What it costs is a property of the module's bytes alone.
+package meter
+
+import (
+	"math"
+	"strings"
+)
+
+// Names of the exports that Meter adds. A module that imports or exports
+// something of either name is refused.
+const (
+	// Fuel is a mutable i64 global: the units that are left.
+	Fuel = "kvferry_fuel"
+	// Depth is a mutable i32 global: the frames that are left, of Frames. It is
+	// back at Frames when a call returns; after a trap it is not.
+	Depth = "kvferry_depth"
+)
+
+// Reserved reports whether a name is the meter's own.
+func Reserved(name string) bool { return name == Fuel || name == Depth }
+
+// Cause is why a metered module trapped.
+type Cause string
+
+// The causes.
+const (
+	ByGuest Cause = "guest" // a trap of the guest's own
+	ByFuel  Cause = "fuel"  // it ran out of fuel
+	ByDepth Cause = "depth" // its calls went too deep
+)
+
+// tooDeep is in the fuel global after a trap for depth. No charge goes as low,
+// and what is charged after it cannot wrap around.
+const tooDeep = -1 << 62
+
+// Spent says why a metered module trapped, by what the trap left in the global
+// Fuel.
+func Spent(left int64) Cause {
+	switch {
+	case left < tooDeep/2:
+		return ByDepth
+	case left < 0:
+		return ByFuel
+	}
+	return ByGuest
+}
+
+// Most is the most fuel that may be set.
+const Most = math.MaxInt64
+
+// Options say how to meter.
+type Options struct {
+	// Fuel is what the global holds in a new instance: what its start function
+	// may use, and every call until the host sets the global. 0: nothing runs
+	// before that.
+	Fuel int64
+}
+
+// Meter rewrites a module.
+//
+// Sections that say where in the code something stands (DWARF, relocations,
+// branch hints, source maps, names of labels) are left out, since it moves; all
+// others and all indices stay what they were. What is not charged at all: data
+// and element segments that an instance starts with, which the module's size
+// bounds.
+//
+// Preconditions: the module is valid. One that is not is refused, or its result
+// is no more valid than it was.
+//
+// Errors: *Error.
+func Meter(wasm []byte, opt Options) ([]byte, error) {
+	m, err := parse(wasm, nil)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{m: m, fuel: uint64(len(m.globals)), depth: uint64(len(m.globals)) + 1, resultTypes: map[string]int{}}
+	q := &planner{s: &scanner{m: m}}
+	w.plans = make([]*plan, len(m.bodies))
+	for i, b := range m.bodies {
+		if w.plans[i], err = q.plan(m.imported+i, b); err != nil {
+			return nil, err
+		}
+	}
+	w.weights = weigh(m, w.plans)
+	return w.module(opt), nil
+}
+
+// writer puts the metered module together.
+type writer struct {
+	m           *module
+	plans       []*plan
+	weights     []int
+	fuel, depth uint64         // the globals' indices
+	types       []string       // added: result types of functions with several
+	resultTypes map[string]int // where in types
+	out         []byte
+}
+
+func (w *writer) module(opt Options) []byte {
+	m := w.m
+	code := w.code() // first: it adds types
+	w.out = append(make([]byte, 0, len(m.b)+len(code)/2+256), m.b[:8]...)
+
+	globals := appendInt([]byte{typeI64, 1, opI64Const}, opt.Fuel)
+	globals = append(globals, opEnd, typeI32, 1, opI32Const)
+	globals = append(appendInt(globals, Frames), opEnd)
+	var exports []byte
+	for _, e := range []struct {
+		name  string
+		index uint64
+	}{{Fuel, w.fuel}, {Depth, w.depth}} {
+		exports = append(appendUint(exports, uint64(len(e.name))), e.name...)
+		exports = appendUint(append(exports, byte(Global)), e.index)
+	}
+
+	seen := map[byte]bool{}
+	// missing adds the sections that the module lacks, once those are passed that
+	// come before them.
+	missing := func(before int) {
+		if !seen[secGlobal] && before > orderOf(secGlobal) {
+			w.section(secGlobal, []byte{2}, globals)
+			seen[secGlobal] = true
+		}
+		if !seen[secExport] && before > orderOf(secExport) {
+			w.section(secExport, []byte{2}, exports)
+			seen[secExport] = true
+		}
+	}
+	solid := len(w.out) // behind the last section that is not an empty custom one
+	for i := range m.sections {
+		s := &m.sections[i]
+		before := len(w.out)
+		if s.id != secCustom {
+			missing(orderOf(s.id))
+			seen[s.id] = true
+		}
+		switch s.id {
+		case secCustom:
+			w.custom(s)
+		case secType:
+			n := &reader{b: m.b, at: s.from, to: s.to}
+			n.u32("types")
+			var added []byte
+			for _, t := range w.types {
+				added = append(appendUint(append(added, 0x60, 0), uint64(len(t))), t...)
+			}
+			w.section(secType, appendUint(nil, uint64(len(m.types)+len(w.types))), m.b[n.at:s.to], added)
+		case secGlobal:
+			w.section(secGlobal, appendUint(nil, uint64(len(m.globals)-m.importedGlobals+2)), m.b[m.globalsFrom:s.to], globals)
+		case secExport:
+			w.section(secExport, appendUint(nil, uint64(m.exports+2)), m.b[m.exportsFrom:s.to], exports)
+		case secCode:
+			w.section(secCode, code)
+		default:
+			w.out = append(w.out, m.b[s.start:s.to]...)
+		}
+		if len(w.out) > before && (s.id != secCustom || s.payload < s.to) {
+			solid = len(w.out)
+		}
+	}
+	end := len(w.out)
+	missing(math.MaxInt)
+	if len(w.out) == end {
+		// Some engines cannot read an empty custom section that nothing follows,
+		// and what followed one may have been left out.
+		w.out = w.out[:solid]
+	}
+	return w.out
+}
+
+func (w *writer) section(id byte, parts ...[]byte) {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	w.out = appendUint(append(w.out, id), uint64(n))
+	for _, p := range parts {
+		w.out = append(w.out, p...)
+	}
+}
+
+// custom copies a custom section, unless it holds places in the code.
+func (w *writer) custom(s *section) {
+	for _, prefix := range []string{".debug_", "reloc.", "metadata.code."} {
+		if strings.HasPrefix(s.name, prefix) {
+			return
+		}
+	}
+	switch s.name {
+	case "linking", "sourceMappingURL", "external_debug_info":
+		return
+	case "name":
+		// Labels are numbered, and the pass adds some.
+		const labels = 3
+		kept := append([]byte(nil), w.m.b[s.from:s.payload]...)
+		for r := (&reader{b: w.m.b, at: s.payload, to: s.to}); r.more(); {
+			from := r.at
+			id := r.u8("part")
+			r.at += r.count(1, "part")
+			if id != labels {
+				kept = append(kept, w.m.b[from:r.at]...)
+			}
+		}
+		w.section(secCustom, kept)
+	default:
+		w.out = append(w.out, w.m.b[s.start:s.to]...)
+	}
+}
