@@ -367,3 +367,27 @@ func TestCloseWhileComparing(t *testing.T) {
 		cancel()
 	}
 }
+
+// Groups are matched by name: a group that one side lacks may stand anywhere.
+func TestProbeWithADraftBeforeTheOthers(t *testing.T) {
+	begin := strings.Index(hybrid, "    - name: draft\n")
+	end := strings.Index(hybrid, "source:\n")
+	draft := hybrid[begin:end]
+	text := strings.Replace(hybrid[:begin]+hybrid[end:], "  groups:\n", "  groups:\n"+draft, 1)
+	source, destination := engines(t, text)
+	if destination.Model.Groups[0].Name != "draft" || source.Model.Groups[0].Name != "full" {
+		t.Fatalf("groups %q and %q", source.Model.Groups[0].Name, destination.Model.Groups[0].Name)
+	}
+	var r rig
+	s, err := r.register(t, "a", &source, nil, r.provider(t), func(n *node) measure.Kernel { return honest(n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.register(t, "b", &destination, nil, r.provider(t), func(n *node) measure.Kernel { return honest(n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := d.dial(transport.Destination, s); !p.Probed() {
+		t.Error("not probed")
+	}
+}

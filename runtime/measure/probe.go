@@ -2,6 +2,7 @@ package measure
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -22,6 +23,14 @@ func picks(n int64) []int64 {
 	out = slices.DeleteFunc(out, func(x int64) bool { return x < 0 || x >= n })
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// groupKey stands for a group in canonical coordinates: its name, since the two
+// sides may count their groups differently.
+func groupKey(name string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return int64(h.Sum64() >> 1)
 }
 
 // Probe returns the elements of a probe of tokens [0, n) that a rank holds of a
@@ -65,7 +74,7 @@ func Probe(side *plan.Side, rank, group int, tables [][]uint32, n int64, pass in
 			for li, layer := range part.Layers {
 				for hi, head := range heads {
 					for _, d := range picks(int64(c.Dim)) {
-						canonical := layout.Element{Component: ci, Layer: layer, Block: int64(group), Token: entry, Head: int64(head), Dim: d}
+						canonical := layout.Element{Component: ci, Layer: layer, Block: groupKey(g.Name), Token: entry, Head: int64(head), Dim: d}
 						out[id] = append(out[id], Set{
 							Element: layout.Element{Component: ci, Layer: li, Block: int64(id), Token: place, Head: int64(hi), Dim: d},
 							Bits:    Bits(c.DType, canonical, pass),
@@ -95,8 +104,12 @@ type Mismatch struct {
 }
 
 func (e *Mismatch) Error() string {
-	return fmt.Sprintf("probe: rank %d: component %s layer %d block %d token %d head %d dim %d reads %#x (%s), the source's kernel wrote %#x; %d of %d elements of the block are wrong",
-		e.Rank, e.Component, e.Layer, e.Block, e.Token, e.Head, e.Dim, e.Got, e.DType, e.Want, e.Wrong, e.Of)
+	of := ""
+	if e.Group != "" {
+		of = fmt.Sprintf("group %q ", e.Group)
+	}
+	return fmt.Sprintf("probe: rank %d: %scomponent %s layer %d block %d token %d head %d dim %d reads %#x (%s), the source's kernel wrote %#x; %d of %d elements of the block are wrong",
+		e.Rank, of, e.Component, e.Layer, e.Block, e.Token, e.Head, e.Dim, e.Got, e.DType, e.Want, e.Wrong, e.Of)
 }
 
 // Compare returns a *Mismatch where what was read of one block is not what the
