@@ -3,51 +3,23 @@ package policies_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/sdk/toolchain"
 )
-
-// compilers skips the test where this machine lacks the compiler and linker of
-// the committed modules, and fails it where they are required.
-func compilers(t *testing.T) {
-	t.Helper()
-	missing := func(why string) {
-		if slices.Contains(strings.Split(os.Getenv("KVFERRY_REQUIRE"), ","), "clang") {
-			t.Fatalf("KVFERRY_REQUIRE names clang, but %s", why)
-		}
-		t.Skip(why)
-	}
-	for _, tool := range []string{"sh", "clang", "wasm-ld"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing(err.Error())
-		}
-	}
-	out, err := exec.Command("clang", "--version").Output()
-	if err != nil {
-		missing("clang --version: " + err.Error())
-	}
-	if m := regexp.MustCompile(`version (\d+)\.`).FindSubmatch(out); m == nil || string(m[1]) != "14" {
-		missing(fmt.Sprintf("the committed modules are those of clang 14, here is %.60s", bytes.SplitN(out, []byte("\n"), 2)[0]))
-	}
-}
 
 // The committed modules are what their sources give, to the byte.
 func TestCommittedModulesAreRebuilt(t *testing.T) {
-	compilers(t)
+	toolchain.Clang(t, "14")
+	toolchain.Opened(t, ".")
+	toolchain.Opened(t, "../wasm/sdk/c")
 	folder := t.TempDir()
-	build := exec.Command("sh", "build.sh", folder)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build.sh: %v\n%s", err, out)
-	}
+	toolchain.Run(t, ".", nil, "sh", "build.sh", folder)
 	for _, name := range policies.Names() {
 		got, err := os.ReadFile(filepath.Join(folder, name+".wasm"))
 		if err != nil {

@@ -89,8 +89,19 @@ func inputs(t *testing.T) map[string]*vector {
 			t.Fatal(err)
 		}
 		out["remap-"+name] = &vector{Hook: "remap", RemapInput: policy.RemapInput(pair)}
+		if name == "seed" { // and where its engines run
+			in, err := sited(pair).Input()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out["remap-site"] = &vector{Hook: "remap", RemapInput: in}
+		}
 	}
 	q := question()
+	there := q
+	where := sited(&plan.Pair{})
+	there.Engine.About, there.Recorded, there.Providers, there.Configuration = where.Source, 2, where.Providers, where.Configuration
+	there.Edges = [][]policy.Edge{where.Edges}
 	alone, told := q, q
 	alone.Peers = nil
 	told.Engine.Candidates = q.Engine.Candidates[1:]
@@ -98,7 +109,7 @@ func inputs(t *testing.T) map[string]*vector {
 	dear := q
 	dear.Engine.Candidates = append([]policy.Candidate(nil), q.Engine.Candidates...)
 	dear.Engine.Candidates[1].Attention = 400
-	for name, q := range map[string]policy.Question{"nhd": q, "alone": alone, "told": told, "destination": back, "attention": dear, "groups": grouped()} {
+	for name, q := range map[string]policy.Question{"nhd": q, "alone": alone, "told": told, "destination": back, "attention": dear, "groups": grouped(), "site": there} {
 		in, err := q.Input()
 		if err != nil {
 			t.Fatal(err)
@@ -106,6 +117,42 @@ func inputs(t *testing.T) map[string]*vector {
 		out["select-"+name] = &vector{Hook: "select_layout", SelectLayoutInput: in}
 	}
 	return out
+}
+
+// sited asks about a pair of two and four ranks with all that can be known of
+// where they run.
+func sited(pair *plan.Pair) policy.RemapQuestion {
+	place := func(host string, rank int, load policy.Load) policy.Place {
+		numa := 1 + rank%2
+		return policy.Place{
+			Host: host, Domain: "nvl-3", NUMA: numa, Load: load,
+			Devices: []policy.Device{{ID: fmt.Sprintf("GPU-%d", rank), Kind: policy.CUDAMemory, NUMA: numa}},
+			Rails:   []policy.Rail{{Name: "mlx5_0", NUMA: 1, Gbits: 400, Load: 1}, {Name: "mlx5_1", NUMA: 2, Gbits: 400, Load: 8}},
+		}
+	}
+	q := policy.RemapQuestion{
+		Pair:        pair,
+		Source:      policy.About{Software: "vllm", Version: "0.11.0", Labels: map[string]string{"zone": "b", "rack": "7"}},
+		Destination: policy.About{Software: "sglang"},
+		Providers: []policy.Provider{
+			{Name: "shm", Memory: []policy.Memory{policy.HostMemory}, OneSided: true, PeerCPU: true, Strides: true, Piece: 256},
+			{Name: "tcp", Memory: []policy.Memory{policy.HostMemory, policy.CUDAMemory}, PeerCPU: true, CRC: true, TLS: true, Piece: 2048},
+		},
+		Edges: []policy.Edge{
+			{Source: plan.Range{From: 0, To: 1}, Destination: plan.Range{From: 0, To: 2}, Providers: []int{0, 1}, Reach: policy.SameDomain, Load: 2},
+			{Source: plan.Range{From: 0, To: 1}, Destination: plan.Range{From: 2, To: 4}, Providers: []int{1}, Reach: policy.OverNetwork, Load: 5},
+			{Source: plan.Range{From: 1, To: 2}, Destination: plan.Range{From: 0, To: 4}, Providers: []int{1}, Reach: policy.OverNetwork},
+		},
+		Configuration: []byte(`{"prefer":["mlx5_1"]}`),
+	}
+	for r := range 2 {
+		q.Source.Places = append(q.Source.Places, place("node-1", r, policy.Load(1+7*r)))
+	}
+	q.Source.Places[1].Labels = map[string]string{"slot": "2"}
+	for r := range 4 {
+		q.Destination.Places = append(q.Destination.Places, place("node-2", r, 0))
+	}
+	return q
 }
 
 // grouped asks about an engine with states, scales in an order of their own and

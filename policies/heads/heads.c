@@ -108,7 +108,7 @@ KVF_HOOK(kvferry_select_layout) {
 	}
 	if (work > MAX_WORK) {
 		KVF_SAY(&line, "there are more candidates times peers than this policy looks at");
-		return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_UNSUPPORTED, &line);
+		return KVF_REFUSE(out, out_cap, SELECT_LAYOUT, select_layout_out, KVF_STATUS_UNSUPPORTED, &line);
 	}
 	if (!least.usable) {
 		if (!q->candidates.count) {
@@ -118,7 +118,7 @@ KVF_HOOK(kvferry_select_layout) {
 			KVF_SAY(&line, "nothing that the engine's attention can do could be planned with engine ");
 			kvf_say_some(&line, kvf_chars(q, peer->engine), peer->engine.length, 100);
 		}
-		return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_DECLINED, &line);
+		return KVF_REFUSE(out, out_cap, SELECT_LAYOUT, select_layout_out, KVF_STATUS_DECLINED, &line);
 	}
 	explain(q, &line, best, &least, &worst, kept);
 	kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out));

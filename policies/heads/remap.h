@@ -351,16 +351,6 @@ static void serve(const holders *h, kvf_answer *a, uint32_t *written, target *t)
 	}
 }
 
-/* Says no, with a reason. */
-static uint64_t refuse(uint32_t out, uint32_t out_cap, uint32_t hook, uint32_t record, uint32_t reason_at, uint32_t status, const kvf_line *line) {
-	kvf_answer a = kvf_begin(out, out_cap, hook, record);
-	kvf_text reason = {0, 0};
-	kvf_put_text(&a, &reason, line);
-	uint64_t result = kvf_end(&a, status);
-	if (result >> 32 != KVF_STATUS_AGAIN) *(kvf_text *)(out + reason_at) = reason;
-	return result;
-}
-
 /* match_group writes what serves the destination's parts of one group; 0 where
  * the group is too large for this policy. */
 static int match_group(holders *h, const kvf_group *group, const kvf_side *destination, kvf_answer *a, uint32_t *written) {
@@ -420,11 +410,11 @@ static uint64_t match_heads(uint32_t in, uint32_t in_len, uint32_t out, uint32_t
 		int fits = h.load && match_group(&h, group, destination, &a, &written);
 		if (written > MAX_ASSIGNMENTS || work > MAX_WORK) {
 			KVF_SAY(&line, "the pair takes more assignments, or more time, than this policy gives it");
-			return refuse(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out), __builtin_offsetof(kvf_remap_out, reason), KVF_STATUS_UNSUPPORTED, &line);
+			return KVF_REFUSE(out, out_cap, REMAP, remap_out, KVF_STATUS_UNSUPPORTED, &line);
 		}
 		if (!fits) { /* too large, or out of memory */
 			KVF_SAY(&line, "the source has more ranks times components than this policy looks at");
-			return refuse(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out), __builtin_offsetof(kvf_remap_out, reason), KVF_STATUS_UNSUPPORTED, &line);
+			return KVF_REFUSE(out, out_cap, REMAP, remap_out, KVF_STATUS_UNSUPPORTED, &line);
 		}
 	}
 	uint32_t serving = 0;
@@ -441,9 +431,7 @@ static uint64_t match_heads(uint32_t in, uint32_t in_len, uint32_t out, uint32_t
 	kvf_put_text(&a, &reason, &line);
 	uint64_t result = kvf_end(&a, KVF_STATUS_OK);
 	if (result >> 32 != KVF_STATUS_OK) return result;
-	alternative->assignments.at = (uint32_t)at;
-	alternative->assignments.count = written;
-	alternative->assignments.step = sizeof(kvf_assignment);
+	if (written) alternative->assignments = (kvf_list){(uint32_t)at, written, sizeof(kvf_assignment)};
 	kvf_remap_out *answer = (kvf_remap_out *)out;
 	answer->alternatives.at = (uint32_t)alternative - out;
 	answer->alternatives.count = 1;

@@ -10,5 +10,5 @@ KVF_HOOK(kvferry_select_layout) {
 	if (!q) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
 	kvf_line line = {{0}, 0};
 	KVF_SAY(&line, "connectors do not specify a kv cache layout");
-	return refuse(out, out_cap, KVF_HOOK_SELECT_LAYOUT, sizeof(kvf_select_layout_out), __builtin_offsetof(kvf_select_layout_out, reason), KVF_STATUS_DECLINED, &line);
+	return KVF_REFUSE(out, out_cap, SELECT_LAYOUT, select_layout_out, KVF_STATUS_DECLINED, &line);
 }

@@ -196,6 +196,7 @@ func TestRemapInput(t *testing.T) {
 		Groups: []abi.Group{{Layers: layers, Components: []abi.Component{
 			{Name: "k", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1}, {Name: "v", Heads: 8, Dim: 16, Dtype: abi.DtypeBf16, Bits: 16, Unit: 1, TokensPerEntry: 1},
 		}}},
+		Engines: []abi.Engine{{Name: "prefill"}, {Name: "decode"}},
 		Sides: []abi.Side{
 			{Engine: "prefill", TP: 2, Stages: 1, DCP: 1, Interleave: 1, Pools: pool, Ranks: []abi.Rank{rank(0, 0, 0, 0, 1), rank(1, 1, 0, 0, 1)}},
 			{Engine: "decode", TP: 2, Stages: 1, DCP: 2, Interleave: 1, Pools: pool, Ranks: []abi.Rank{rank(0, 0, 0, 0, 2), rank(1, 0, 1, 1, 2), rank(2, 1, 0, 0, 2), rank(3, 1, 1, 1, 2)}},

@@ -64,7 +64,7 @@ type Engine struct {
 	Model      geometry.Model // its own: without the optional groups that it lacks
 	Shard      shard.Spec     // of the groups whose pool gives none of their own
 	Candidates []Candidate    // in the engine's order of preference
-	Labels     map[string]string
+	About
 }
 
 // Question is a layout selection: which of Engine's candidates it should use,
@@ -74,6 +74,11 @@ type Question struct {
 	Role     Role
 	Peers    []Engine
 	Previous int // 1 + the index answered before; 0: none
+	Recorded int // 1 + the index that the fleet has on record for the engine; 0: none
+
+	Providers     []Provider // in the configured order
+	Edges         [][]Edge   // by peer, between the engine and it; nil: not known
+	Configuration []byte     // the operator's for the policy, canonical JSON
 }
 
 // Choice is the answer: an index into the engine's candidates.
@@ -87,13 +92,13 @@ type Choice struct {
 type Declined struct {
 	Policy string
 	Hook   string
-	Engine string   // that the question was about; for remap, the pair
+	Engine string   // that the question was about; for remap and route, the pair
 	Can    []string // what each side can do ("engine prefill can do hnd, nhd"); for remap, how each is divided
 	Err    error
 }
 
 func (e *Declined) Error() string {
-	s := fmt.Sprintf("policy %s answered no %s for %s", e.Policy, map[string]string{"select_layout": "layout", "remap": "assignments"}[e.Hook], e.Engine)
+	s := fmt.Sprintf("policy %s answered no %s for %s", e.Policy, map[string]string{"select_layout": "layout", "remap": "assignments", "route": "decision"}[e.Hook], e.Engine)
 	if len(e.Can) > 0 {
 		s += " (" + strings.Join(e.Can, "; ") + ")"
 	}
@@ -270,14 +275,24 @@ func divided(s *plan.Side) string {
 	return text
 }
 
-// Remap asks which source rank feeds which destination rank of the pair. The
+// Remap asks RemapFor about a pair of whose engines nothing is known but their
+// caches.
+func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
+	return p.RemapFor(ctx, RemapQuestion{Pair: pair})
+}
+
+// RemapFor asks which source rank feeds which destination rank of the pair. The
 // answer is shared with later calls and must not be modified.
 //
-// Errors: *Declined; *host.Fault, *host.Error; *plan.AssignmentError for an
-// answer that names what the pair does not have.
-// Preconditions: pair.Validate() is nil.
-func (p *Policy) Remap(ctx context.Context, pair *plan.Pair) (Answer, error) {
-	b := RemapInput(pair).Encode()
+// Errors: *QuestionError; *Declined; *host.Fault, *host.Error;
+// *plan.AssignmentError for an answer that names what the pair does not have.
+// Preconditions: q.Pair.Validate() is nil.
+func (p *Policy) RemapFor(ctx context.Context, q RemapQuestion) (Answer, error) {
+	in, err := q.Input()
+	if err != nil {
+		return Answer{}, err
+	}
+	b, pair := in.Encode(), q.Pair
 	return remembered(p, "remap", b, assigned, func() (Answer, error) {
 		out, err := p.host.Remap(ctx, b)
 		if err != nil {

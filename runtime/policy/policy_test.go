@@ -101,7 +101,7 @@ func TestInput(t *testing.T) {
 				abi.Item{Axis: abi.AxisDim, Div: 1, Components: 1}, abi.Item{Axis: abi.AxisToken, Div: 1, Components: 1},
 				abi.Item{Axis: abi.AxisToken, Div: 8, Components: 2}, abi.Item{Axis: abi.AxisDim, Div: 1, Components: 2}, abi.Item{Axis: abi.AxisToken, Mod: 8, Div: 1, Components: 2})},
 		}}},
-		Labels: []abi.Label{{Key: "rack", Value: "7"}, {Key: "zone", Value: "b"}},
+		Engines: []abi.Engine{{Name: "prefill", Labels: []abi.Label{{Key: "rack", Value: "7"}, {Key: "zone", Value: "b"}}}, {Name: "decode"}},
 	}
 	for i := range want.Candidates { // what matters is that they are there, and by whom
 		for k := range want.Candidates[i].Costs {

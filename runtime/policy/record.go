@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -33,7 +32,8 @@ func (q Question) Input() (*abi.SelectLayoutIn, error) {
 	in := &abi.SelectLayoutIn{
 		Engine: e.Name, Model: e.Model.Name, Role: uint32(q.Role), Layers: uint32(e.Model.Layers),
 		TP: uint32(e.Shard.TP), Stages: uint32(len(e.Shard.Stages)), DCP: uint32(e.Shard.DCPSize), Interleave: uint32(e.Shard.Interleave),
-		Previous: uint32(q.Previous), Groups: groups(e.Model), Labels: labels(e.Labels),
+		Previous: uint32(q.Previous), Recorded: uint32(q.Recorded), Groups: groups(e.Model),
+		Engines: []abi.Engine{e.record(e.Name)}, Providers: providers(q.Providers), Configuration: q.Configuration,
 	}
 	peers := make([][]plan.Side, len(q.Peers))
 	for pi, peer := range q.Peers {
@@ -46,7 +46,11 @@ func (q Question) Input() (*abi.SelectLayoutIn, error) {
 			peers[pi] = append(peers[pi], side)
 			p.Candidates = append(p.Candidates, candidate(c, peer, e.Model))
 		}
+		if q.Edges != nil {
+			p.Edges = edges(q.Edges[pi])
+		}
 		in.Peers = append(in.Peers, p)
+		in.Engines = append(in.Engines, peer.record(peer.Name))
 	}
 	for _, c := range e.Candidates {
 		ours, err := c.side(e)
@@ -244,8 +248,16 @@ func (q Question) validate() error {
 	if q.Role != Source && q.Role != Destination {
 		return &QuestionError{"role", uint32(q.Role), "want source or destination"}
 	}
-	if q.Previous < 0 || q.Previous > len(q.Engine.Candidates) {
-		return &QuestionError{"previous", q.Previous, fmt.Sprintf("want 0 or 1 + the index of one of %d candidates", len(q.Engine.Candidates))}
+	for _, f := range []struct {
+		name string
+		v    int
+	}{{"previous", q.Previous}, {"recorded", q.Recorded}} {
+		if f.v < 0 || f.v > len(q.Engine.Candidates) {
+			return &QuestionError{f.name, f.v, fmt.Sprintf("want 0 or 1 + the index of one of %d candidates", len(q.Engine.Candidates))}
+		}
+	}
+	if q.Edges != nil && len(q.Edges) != len(q.Peers) {
+		return &QuestionError{"edges", len(q.Edges), fmt.Sprintf("want those of each of %d peers, or none", len(q.Peers))}
 	}
 	for i, e := range append([]Engine{q.Engine}, q.Peers...) {
 		at := "engine"
@@ -255,13 +267,21 @@ func (q Question) validate() error {
 		if err := textual(at+".name", e.Name, geometry.MaxName); err != nil {
 			return err
 		}
-		for k, v := range e.Labels {
-			if err := errors.Join(textual(at+".labels", k, geometry.MaxName), textual(at+".labels."+k, v, abi.MaxText)); err != nil {
-				return err
-			}
-		}
 		if err := e.Model.Validate(); err != nil {
 			return fmt.Errorf("engine %s: %w", e.Name, err)
+		}
+		if err := e.About.validate(at, e.Shard.Ranks()); err != nil {
+			return err
+		}
+		s := site{q.Providers, nil, q.Configuration, [2]int{q.Engine.Shard.Ranks(), e.Shard.Ranks()}}
+		if i > 0 && q.Edges != nil {
+			s.edges = q.Edges[i-1]
+		}
+		if q.Role == Destination {
+			s.ranks[0], s.ranks[1] = s.ranks[1], s.ranks[0]
+		}
+		if err := s.validate(); err != nil {
+			return err
 		}
 		for k, c := range e.Candidates {
 			at := fmt.Sprintf("%s.candidates[%d]", at, k)
@@ -286,11 +306,13 @@ func textual(field, s string, most int) error {
 	return nil
 }
 
-// RemapInput is the question about a pair as a policy is asked it.
+// RemapInput is the question about a pair of whose engines nothing is known but
+// their caches: that of RemapQuestion{Pair: p}.
 // Preconditions: p.Validate() is nil.
 func RemapInput(p *plan.Pair) *abi.RemapIn {
 	in := &abi.RemapIn{Model: p.Source.Model.Name, Layers: uint32(max(p.Source.Model.Layers, p.Destination.Model.Layers)), Groups: groups(p.Source.Model)}
 	for _, s := range []*plan.Side{&p.Source, &p.Destination} {
+		in.Engines = append(in.Engines, About{}.record(s.Engine))
 		side := abi.Side{Engine: s.Engine, TP: uint32(s.Shard.TP), Stages: uint32(len(s.Shard.Stages)), DCP: uint32(s.Shard.DCPSize), Interleave: uint32(s.Shard.Interleave)}
 		classes := make([][]geometry.Class, len(s.Groups))
 		for gi, pool := range s.Groups {

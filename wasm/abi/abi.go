@@ -1,7 +1,8 @@
 // Package abi is the policy ABI kvferry/1: the records that go into a guest's
 // hooks and come out of them. The schema folder holds their only source and
-// says how they are encoded and how they may grow; Go and C code is generated
-// from it.
+// says how they are encoded and how they may grow; this package's records, the
+// guests' code (wasm/sdk) and the specification (docs/abi.md) are generated from
+// it.
 //
 // Decoding never trusts a guest: offsets, counts, distances and texts are
 // bounded before anything is read, everything is copied out, and what lists and
@@ -12,7 +13,11 @@ package abi
 //go:generate go run ./gen
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"unicode"
 	"unicode/utf8"
@@ -23,9 +28,46 @@ const (
 	MaxMessage      = 4 << 20
 	MaxRecords      = 1 << 18 // of one message, all lists together
 	MaxText         = 1024
+	MaxBytes        = 64 << 10 // of a field of bytes, such as the operator's configuration
 	MaxReason       = 256
 	MaxAlternatives = 8
 )
+
+// Bytes are a field that is no text. In JSON they are a string where they are
+// UTF-8, and {"hex": "..."} where they are not.
+type Bytes []byte
+
+// MarshalJSON writes them.
+func (b Bytes) MarshalJSON() ([]byte, error) {
+	if utf8.Valid(b) {
+		return json.Marshal(string(b))
+	}
+	return json.Marshal(map[string]string{"hex": hex.EncodeToString(b)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and nothing else.
+func (b *Bytes) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '"' {
+		var s string
+		err := json.Unmarshal(text, &s)
+		*b = Bytes(s)
+		return err
+	}
+	var other struct {
+		Hex *string `json:"hex"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&other); err != nil {
+		return fmt.Errorf("abi: bytes are a string or {\"hex\": \"...\"}: %w", err)
+	}
+	if other.Hex == nil {
+		return errors.New("abi: bytes are a string or {\"hex\": \"...\"}, not null")
+	}
+	out, err := hex.DecodeString(*other.Hex)
+	*b = out
+	return err
+}
 
 // Error is a message that cannot be. Field is "record.field" in the schema's
 // names.
@@ -66,6 +108,8 @@ func (e *encoder) text(at int, s string) {
 	e.u32(at, uint32(to))
 	e.u32(at+4, uint32(len(s)))
 }
+
+func (e *encoder) bytes(at int, b Bytes) { e.text(at, string(b)) }
 
 func putList[T any](e *encoder, at int, list []T, size int, put func(*T, *encoder, int)) {
 	if len(list) == 0 {
@@ -133,12 +177,28 @@ func (d *decoder) u64(at, end int) uint64 {
 }
 
 func (d *decoder) text(at, end int, field string) string {
+	s := d.stretch(at, end, field, "a text has", MaxText)
+	if !utf8.ValidString(s) {
+		d.fail(field, uint64(d.u32(at, end)), "not UTF-8")
+	}
+	return s
+}
+
+func (d *decoder) bytes(at, end int, field string) Bytes {
+	if s := d.stretch(at, end, field, "such a field has", MaxBytes); s != "" {
+		return Bytes(s)
+	}
+	return nil
+}
+
+// stretch reads what a text or bytes point at.
+func (d *decoder) stretch(at, end int, field, has string, most uint64) string {
 	from, n := uint64(d.u32(at, end)), uint64(d.u32(at+4, end))
 	switch {
 	case n == 0:
 		return ""
-	case n > MaxText:
-		d.fail(field, n, "a text has at most %d bytes", MaxText)
+	case n > most:
+		d.fail(field, n, "%s at most %d bytes", has, most)
 		return ""
 	case from < sizeHeader || from+n > uint64(len(d.b)):
 		d.fail(field, from, "%d bytes there are not inside the message of %d", n, len(d.b))
@@ -146,11 +206,7 @@ func (d *decoder) text(at, end int, field string) string {
 	case !d.claim(field, n):
 		return ""
 	}
-	s := string(d.b[from : from+n])
-	if !utf8.ValidString(s) {
-		d.fail(field, from, "not UTF-8")
-	}
-	return s
+	return string(d.b[from : from+n])
 }
 
 func getList[T any](d *decoder, at, end int, field string, get func(*T, *decoder, int, int)) []T {

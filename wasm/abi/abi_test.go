@@ -20,6 +20,8 @@ var decoders = map[string]func([]byte) (message, error){
 	"select_layout_out": func(b []byte) (message, error) { return DecodeSelectLayoutOut(b) },
 	"remap_in":          func(b []byte) (message, error) { return DecodeRemapIn(b) },
 	"remap_out":         func(b []byte) (message, error) { return DecodeRemapOut(b) },
+	"route_in":          func(b []byte) (message, error) { return DecodeRouteIn(b) },
+	"route_out":         func(b []byte) (message, error) { return DecodeRouteOut(b) },
 }
 
 // readHex reads lines of "offset: bytes".
@@ -237,6 +239,8 @@ func FuzzSelectLayoutIn(f *testing.F)  { fuzz(f, "select_layout_in") }
 func FuzzSelectLayoutOut(f *testing.F) { fuzz(f, "select_layout_out") }
 func FuzzRemapIn(f *testing.F)         { fuzz(f, "remap_in") }
 func FuzzRemapOut(f *testing.F)        { fuzz(f, "remap_out") }
+func FuzzRouteIn(f *testing.F)         { fuzz(f, "route_in") }
+func FuzzRouteOut(f *testing.F)        { fuzz(f, "route_out") }
 
 func BenchmarkRemapOut(b *testing.B) {
 	bytes := goldens["remap_out"].(message).Encode()

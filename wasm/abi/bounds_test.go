@@ -79,7 +79,7 @@ func TestDecodeRefusesSharing(t *testing.T) {
 	const (
 		sides  = 52 // remap_in.sides
 		ranks  = 36 // side.ranks
-		parts  = 24 // rank.parts
+		parts  = 16 // rank.parts
 		layers = 24 // part.layers
 	)
 	// share makes every record of the list whose first is at "first" point where

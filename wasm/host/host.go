@@ -111,6 +111,11 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
+// Is makes a guest that trapped ErrTrap.
+func (e *Fault) Is(target error) bool { return target == ErrTrap && e.Reason == trapped }
+
+const trapped = "trapped"
+
 // Refused is a deliberate answer other than ok.
 type Refused struct {
 	Policy string
@@ -130,6 +135,14 @@ func (e *Refused) Error() string {
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("wasm/host: policy is closed")
+
+// ErrTrap is what a *Fault is (errors.Is) whose guest trapped, for another
+// reason than that it had no fuel left.
+var ErrTrap = errors.New("wasm/host: the guest trapped")
+
+// ErrFuel is the cause (errors.Is) of a *Fault whose guest used up the fuel of
+// its call.
+var ErrFuel = errors.New("wasm/host: out of fuel")
 
 // Policy is a loaded module. Safe for concurrent use.
 type Policy struct {

@@ -251,7 +251,7 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	i.stack = [4]uint64{uint64(i.at), uint64(len(in)), uint64(from), uint64(room)}
 	i.log.lines = 0
 	if err := f.CallWithStack(context.WithValue(ctx, logKey{}, i.log), i.stack[:]); err != nil {
-		return nil, 0, &Fault{p.manifest.Name, hook, "trapped", err}
+		return nil, 0, &Fault{p.manifest.Name, hook, trapped, err}
 	}
 	sound = true
 	status, low := uint32(i.stack[0]>>32), uint32(i.stack[0])
@@ -284,12 +284,18 @@ func refusal(hook string, out []byte) string {
 	}
 	var reason string
 	var err error
-	if hook == "select_layout" {
+	switch hook {
+	case "select_layout":
 		var a *abi.SelectLayoutOut
 		if a, err = abi.DecodeSelectLayoutOut(out); err == nil {
 			reason = a.Reason
 		}
-	} else {
+	case "route":
+		var a *abi.RouteOut
+		if a, err = abi.DecodeRouteOut(out); err == nil {
+			reason = a.Reason
+		}
+	default:
 		var a *abi.RemapOut
 		if a, err = abi.DecodeRemapOut(out); err == nil {
 			reason = a.Reason

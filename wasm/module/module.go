@@ -29,7 +29,7 @@ const (
 type Manifest struct {
 	Name    string   `json:"name"`
 	Version string   `json:"version"` // semantic
-	Hooks   []string `json:"hooks"`   // "select_layout", "remap"
+	Hooks   []string `json:"hooks"`   // "select_layout", "remap", "route"
 	ABI     ABIRange `json:"abi"`
 	Fuel    uint64   `json:"fuel,omitempty"`   // wanted for a call
 	Memory  uint64   `json:"memory,omitempty"` // bytes wanted
@@ -101,8 +101,8 @@ func ParseManifest(text []byte) (Manifest, error) {
 		return bad("abi", "%q to %q: want versions such as 1.0", m.ABI.Min, m.ABI.Max)
 	}
 	for i, h := range m.Hooks {
-		if h != "select_layout" && h != "remap" || slices.Contains(m.Hooks[:i], h) {
-			return bad("hooks", "%q: want select_layout and remap, each once", h)
+		if h != "select_layout" && h != "remap" && h != "route" || slices.Contains(m.Hooks[:i], h) {
+			return bad("hooks", "%q: want select_layout, remap and route, each once", h)
 		}
 	}
 	return m, nil

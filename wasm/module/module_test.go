@@ -80,7 +80,7 @@ func TestManifestRefusals(t *testing.T) {
 		{change("1.2.3", "1.2"), `version: "1.2" is no semantic version`},
 		{change("1.2.3", "01.2.3"), `version: "01.2.3"`},
 		{change(`"select_layout", "remap"`, ``), "hooks: none named"},
-		{change(`"select_layout"`, `"remap"`), `hooks: "remap": want select_layout and remap, each once`},
+		{change(`"select_layout"`, `"remap"`), `hooks: "remap": want select_layout, remap and route, each once`},
 		{change(`"remap"`, `"explode"`), `hooks: "explode"`},
 		{change("1.4", "2.4"), `abi: "1.0" to "2.4"`},
 		{change("2000000", "-1"), "JSON: "},

@@ -50,17 +50,6 @@ func dump(b []byte) []byte {
 	return out.Bytes()
 }
 
-func (s *schema) number(enum, name string) uint32 {
-	for _, e := range s.enums {
-		for _, v := range e.values {
-			if e.name == enum && v.name == name {
-				return uint32(v.n)
-			}
-		}
-	}
-	return 0
-}
-
 func (w *writer) take(n int) int {
 	at := (len(w.b) + 7) / 8 * 8
 	w.b = append(w.b, make([]byte, at+n-len(w.b))...)
@@ -72,16 +61,9 @@ func (w *writer) u32(at int, v uint32) { binary.LittleEndian.PutUint32(w.b[at:],
 // record fills in the record at an offset, lists with two records each, and
 // returns the literal without its type.
 func (w *writer) record(r *record, at int) string {
-	fields := r.fields
-	if r.hook != "" {
-		fields = fields[len(header):]
-	}
 	var lit strings.Builder
 	lit.WriteString("{\n")
-	for _, f := range fields {
-		if strings.HasSuffix(f.name, "reserved") {
-			continue
-		}
+	for _, f := range r.own() {
 		w.n++
 		fmt.Fprintf(&lit, "%s: ", camel(f.name))
 		switch f.kind {
@@ -92,13 +74,20 @@ func (w *writer) record(r *record, at int) string {
 			v := uint64(w.n) << 32
 			binary.LittleEndian.PutUint64(w.b[at+f.at:], v)
 			fmt.Fprintf(&lit, "%d", v)
-		case "text":
+		case "text", "bytes":
 			text := fmt.Sprintf("text %d", w.n)
+			if f.kind == "bytes" {
+				text = fmt.Sprintf("bytes %d \xff", w.n) // no UTF-8
+			}
 			to := w.take(len(text))
 			copy(w.b[to:], text)
 			w.u32(at+f.at, uint32(to))
 			w.u32(at+f.at+4, uint32(len(text)))
-			fmt.Fprintf(&lit, "%q", text)
+			if f.kind == "bytes" {
+				fmt.Fprintf(&lit, "Bytes(%q)", text)
+			} else {
+				fmt.Fprintf(&lit, "%q", text)
+			}
 		case "list":
 			of := w.s.find(f.of)
 			const n = 2
@@ -116,13 +105,4 @@ func (w *writer) record(r *record, at int) string {
 	}
 	lit.WriteString("}")
 	return lit.String()
-}
-
-func (s *schema) find(name string) *record {
-	for i := range s.records {
-		if s.records[i].name == name {
-			return &s.records[i]
-		}
-	}
-	return nil
 }

@@ -25,6 +25,10 @@
 
 #include "kvferry_abi_gen.h"
 
+/* Words that may be parts of any record. */
+typedef uint32_t __attribute__((may_alias)) kvf_word;
+typedef uint64_t __attribute__((may_alias)) kvf_wide;
+
 #define KVF_EXPORT(name) __attribute__((export_name(name), used))
 #define KVF_HOOK(name) KVF_EXPORT(#name) uint64_t name(uint32_t in, uint32_t in_len, uint32_t out, uint32_t out_cap)
 
@@ -60,16 +64,36 @@ static inline uint64_t kvf_status(uint32_t status, uint32_t low) { return (uint6
 typedef struct { uint32_t magic, version, hook, record, size, header_reserved; } kvf_header;
 
 /* kvf_input returns the message's own record, or 0 where it is not one of this
- * hook. Fields that an older host left out must not be read: check h->record
- * before using what a later minor appended. */
+ * hook, or one of an older host that lacks fields: say which minor the policy
+ * needs in its manifest (abi.min), or read with kvf_read and KVF_READ. */
 static inline const void *kvf_input(uint32_t in, uint32_t len, uint32_t hook, uint32_t record) {
 	const kvf_header *h = (const kvf_header *)in;
 	if (len < sizeof *h || h->magic != KVF_MAGIC || h->version >> 16 != KVF_MAJOR || h->hook != hook || h->size != len || h->record < record) return 0;
 	return h;
 }
 
-/* KVF_AT is record i of a list of the message at base. */
+/* KVF_AT is record i of a list of the message at base. Where an older host may
+ * have written it, shorter, KVF_READ is the way. */
 #define KVF_AT(type, base, list, i) ((const type *)((uint32_t)(base) + (list).at + (uint32_t)(i) * (list).step))
+
+/* kvf_copy copies a record of "have" bytes over one of "size": what the writer did
+ * not know becomes zero, what the reader does not know stays behind. */
+static inline void kvf_copy(void *to, uint32_t size, uint32_t from, uint32_t have) {
+	for (uint32_t i = 0; i < size; i += 4) *(kvf_word *)((uint32_t)to + i) = i + 4 <= have ? *(const kvf_word *)(from + i) : 0;
+}
+
+/* KVF_READ copies record i of a list into the variable "to", whatever minor it was
+ * written in. */
+#define KVF_READ(to, base, list, i) kvf_copy(&(to), sizeof(to), (uint32_t)(base) + (list).at + (uint32_t)(i) * (list).step, (list).step)
+
+/* kvf_read copies the message's own record, of "size" bytes in this minor, whatever
+ * minor it was written in. It returns what lists and texts count from, or 0
+ * where this is no message of the hook. */
+static inline const void *kvf_read(void *to, uint32_t size, uint32_t in, uint32_t len, uint32_t hook) {
+	const kvf_header *h = kvf_input(in, len, hook, sizeof *h);
+	if (h) kvf_copy(to, size, in, h->record);
+	return h;
+}
 
 static inline const char *kvf_chars(const void *base, kvf_text t) { return (const char *)((uint32_t)base + t.at); }
 
@@ -82,7 +106,7 @@ static inline uint32_t kvf_grow(kvf_answer *a, uint32_t n) {
 	uint64_t from = (a->need + 7) & ~7ull;
 	a->need = from + n;
 	if (a->need > a->cap) return 0;
-	uint64_t *p = (uint64_t *)(a->at + (uint32_t)from);
+	kvf_wide *p = (kvf_wide *)(a->at + (uint32_t)from);
 	for (uint32_t i = 0; i < (n + 7) / 8; i++) p[i] = 0;
 	return (uint32_t)p;
 }
@@ -134,6 +158,20 @@ static inline void kvf_put_text(kvf_answer *a, kvf_text *t, const kvf_line *l) {
 	for (uint32_t i = 0; i < l->n; i++) ((char *)p)[i] = l->c[i];
 	t->at = p - a->at;
 	t->length = l->n;
+}
+
+/* KVF_REFUSE says no with a reason: what the hook returns. "hook" is the end of a
+ * KVF_HOOK_ name, "message" that of the answer's. */
+#define KVF_REFUSE(out, out_cap, hook, message, status, line) \
+	kvf_refuse(out, out_cap, KVF_HOOK_##hook, sizeof(kvf_##message), __builtin_offsetof(kvf_##message, reason), status, line)
+
+static inline uint64_t kvf_refuse(uint32_t out, uint32_t out_cap, uint32_t hook, uint32_t record, uint32_t reason_at, uint32_t status, const kvf_line *line) {
+	kvf_answer a = kvf_begin(out, out_cap, hook, record);
+	kvf_text reason = {0, 0};
+	kvf_put_text(&a, &reason, line);
+	uint64_t result = kvf_end(&a, status);
+	if (result >> 32 != KVF_STATUS_AGAIN) *(kvf_text *)(out + reason_at) = reason;
+	return result;
 }
 
 #endif

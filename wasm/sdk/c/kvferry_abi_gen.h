@@ -9,8 +9,9 @@
 #define KVF_MINOR 0
 
 enum kvf_hook {
-	KVF_HOOK_SELECT_LAYOUT = 1,
-	KVF_HOOK_REMAP = 2,
+	KVF_HOOK_SELECT_LAYOUT = 1, /* which layout an engine uses; once an engine, and again when what it knows changes */
+	KVF_HOOK_REMAP = 2, /* which source rank feeds which destination rank; once a pair */
+	KVF_HOOK_ROUTE = 3, /* how one transfer goes; optional */
 };
 
 enum kvf_status {
@@ -48,6 +49,35 @@ enum kvf_dtype {
 enum kvf_role {
 	KVF_ROLE_SOURCE = 1,
 	KVF_ROLE_DESTINATION = 2,
+};
+
+enum kvf_memory {
+	KVF_MEMORY_HOST = 1,
+	KVF_MEMORY_CUDA = 2,
+	KVF_MEMORY_OTHER = 3, /* a device of another kind */
+};
+
+enum kvf_reach {
+	KVF_REACH_PROCESS = 1, /* one address space */
+	KVF_REACH_HOST = 2, /* one host */
+	KVF_REACH_DOMAIN = 3, /* one link domain: memory is reached without a network card */
+	KVF_REACH_NETWORK = 4,
+};
+
+enum kvf_mode {
+	KVF_MODE_DIRECT = 1, /* each run goes to its place */
+	KVF_MODE_STAGED = 2, /* packed on one side, unpacked on the other */
+};
+
+enum kvf_integrity {
+	KVF_INTEGRITY_OFF = 1,
+	KVF_INTEGRITY_SAMPLE = 2,
+	KVF_INTEGRITY_FULL = 3,
+};
+
+enum kvf_switch {
+	KVF_SWITCH_OFF = 1,
+	KVF_SWITCH_ON = 2,
 };
 
 /* at: offset from the start of the message */
@@ -113,7 +143,7 @@ _Static_assert(__builtin_offsetof(kvf_group, layers) == 20, "kvf_group.layers");
 _Static_assert(__builtin_offsetof(kvf_group, components) == 32, "kvf_group.components");
 _Static_assert(__builtin_offsetof(kvf_group, shared) == 44, "kvf_group.shared");
 
-/* an operator's words about an engine */
+/* an operator's words about an engine or a rank */
 typedef struct {
 	kvf_text key;
 	kvf_text value;
@@ -121,6 +151,111 @@ typedef struct {
 _Static_assert(sizeof(kvf_label) == 16, "kvf_label");
 _Static_assert(__builtin_offsetof(kvf_label, key) == 0, "kvf_label.key");
 _Static_assert(__builtin_offsetof(kvf_label, value) == 8, "kvf_label.value");
+
+/* that a rank's cache lies on; a rank in host memory has none */
+typedef struct {
+	kvf_text id; /* as the host's tools name it: a UUID, a PCI address */
+	uint32_t kind; /* enum memory */
+	uint32_t numa; /* 1 + its NUMA node, 0: not known */
+} kvf_device;
+_Static_assert(sizeof(kvf_device) == 16, "kvf_device");
+_Static_assert(__builtin_offsetof(kvf_device, id) == 0, "kvf_device.id");
+_Static_assert(__builtin_offsetof(kvf_device, kind) == 8, "kvf_device.kind");
+_Static_assert(__builtin_offsetof(kvf_device, numa) == 12, "kvf_device.numa");
+
+/* a network interface that a rank may use */
+typedef struct {
+	kvf_text name;
+	uint32_t numa; /* 1 + its NUMA node, 0: not known */
+	uint32_t gbits; /* a second, 0: not known */
+	uint32_t load; /* 1 (idle) to 8 (busiest), 0: not known */
+	uint32_t reserved;
+} kvf_rail;
+_Static_assert(sizeof(kvf_rail) == 24, "kvf_rail");
+_Static_assert(__builtin_offsetof(kvf_rail, name) == 0, "kvf_rail.name");
+_Static_assert(__builtin_offsetof(kvf_rail, numa) == 8, "kvf_rail.numa");
+_Static_assert(__builtin_offsetof(kvf_rail, gbits) == 12, "kvf_rail.gbits");
+_Static_assert(__builtin_offsetof(kvf_rail, load) == 16, "kvf_rail.load");
+_Static_assert(__builtin_offsetof(kvf_rail, reserved) == 20, "kvf_rail.reserved");
+
+/* where a rank runs */
+typedef struct {
+	uint32_t rank;
+	uint32_t numa; /* 1 + its NUMA node, 0: not known */
+	uint32_t load; /* of what it gives and takes: 1 (idle) to 8 (busiest), 0: not known */
+	uint32_t reserved;
+	kvf_text host; /* empty: not known */
+	kvf_text domain; /* its link domain; empty: none, or not known */
+	kvf_list devices; /* of kvf_device */
+	kvf_list rails; /* of kvf_rail */
+	kvf_list labels; /* of kvf_label */
+	uint32_t tail_reserved;
+} kvf_place;
+_Static_assert(sizeof(kvf_place) == 72, "kvf_place");
+_Static_assert(__builtin_offsetof(kvf_place, rank) == 0, "kvf_place.rank");
+_Static_assert(__builtin_offsetof(kvf_place, numa) == 4, "kvf_place.numa");
+_Static_assert(__builtin_offsetof(kvf_place, load) == 8, "kvf_place.load");
+_Static_assert(__builtin_offsetof(kvf_place, reserved) == 12, "kvf_place.reserved");
+_Static_assert(__builtin_offsetof(kvf_place, host) == 16, "kvf_place.host");
+_Static_assert(__builtin_offsetof(kvf_place, domain) == 24, "kvf_place.domain");
+_Static_assert(__builtin_offsetof(kvf_place, devices) == 32, "kvf_place.devices");
+_Static_assert(__builtin_offsetof(kvf_place, rails) == 44, "kvf_place.rails");
+_Static_assert(__builtin_offsetof(kvf_place, labels) == 56, "kvf_place.labels");
+
+/* what is known of an engine besides its cache */
+typedef struct {
+	kvf_text name;
+	kvf_text software; /* "vllm", "sglang", ...; empty: not known */
+	kvf_text version; /* of the software */
+	kvf_list labels; /* of kvf_label */
+	kvf_list places; /* of kvf_place: by rank number; empty: not known */
+} kvf_engine;
+_Static_assert(sizeof(kvf_engine) == 48, "kvf_engine");
+_Static_assert(__builtin_offsetof(kvf_engine, name) == 0, "kvf_engine.name");
+_Static_assert(__builtin_offsetof(kvf_engine, software) == 8, "kvf_engine.software");
+_Static_assert(__builtin_offsetof(kvf_engine, version) == 16, "kvf_engine.version");
+_Static_assert(__builtin_offsetof(kvf_engine, labels) == 24, "kvf_engine.labels");
+_Static_assert(__builtin_offsetof(kvf_engine, places) == 36, "kvf_engine.places");
+
+/* a configured transport */
+typedef struct {
+	kvf_text name;
+	uint32_t memories; /* bit i: moves memory of kind i of enum memory */
+	uint32_t one_sided; /* 1: the reader reaches the owner's memory by itself */
+	uint32_t peer_cpu; /* 1: needs the other process to run */
+	uint32_t strides; /* 1: takes strided runs as they are */
+	uint32_t crc; /* enum switch */
+	uint32_t tls; /* enum switch */
+	uint64_t piece; /* smallest piece in bytes that moves at full speed, 0: not known */
+} kvf_provider;
+_Static_assert(sizeof(kvf_provider) == 40, "kvf_provider");
+_Static_assert(__builtin_offsetof(kvf_provider, name) == 0, "kvf_provider.name");
+_Static_assert(__builtin_offsetof(kvf_provider, memories) == 8, "kvf_provider.memories");
+_Static_assert(__builtin_offsetof(kvf_provider, one_sided) == 12, "kvf_provider.one_sided");
+_Static_assert(__builtin_offsetof(kvf_provider, peer_cpu) == 16, "kvf_provider.peer_cpu");
+_Static_assert(__builtin_offsetof(kvf_provider, strides) == 20, "kvf_provider.strides");
+_Static_assert(__builtin_offsetof(kvf_provider, crc) == 24, "kvf_provider.crc");
+_Static_assert(__builtin_offsetof(kvf_provider, tls) == 28, "kvf_provider.tls");
+_Static_assert(__builtin_offsetof(kvf_provider, piece) == 32, "kvf_provider.piece");
+
+/* pairs of ranks that are connected alike; no pair stands in two of them */
+typedef struct {
+	uint64_t providers; /* bit i: provider i of the message can serve them */
+	uint32_t source_from; /* the ranks [source_from, source_to) of the source */
+	uint32_t source_to;
+	uint32_t destination_from;
+	uint32_t destination_to;
+	uint32_t reach; /* enum reach, 0: not known */
+	uint32_t load; /* 1 (idle) to 8 (busiest), 0: not known */
+} kvf_edge;
+_Static_assert(sizeof(kvf_edge) == 32, "kvf_edge");
+_Static_assert(__builtin_offsetof(kvf_edge, providers) == 0, "kvf_edge.providers");
+_Static_assert(__builtin_offsetof(kvf_edge, source_from) == 8, "kvf_edge.source_from");
+_Static_assert(__builtin_offsetof(kvf_edge, source_to) == 12, "kvf_edge.source_to");
+_Static_assert(__builtin_offsetof(kvf_edge, destination_from) == 16, "kvf_edge.destination_from");
+_Static_assert(__builtin_offsetof(kvf_edge, destination_to) == 20, "kvf_edge.destination_to");
+_Static_assert(__builtin_offsetof(kvf_edge, reach) == 24, "kvf_edge.reach");
+_Static_assert(__builtin_offsetof(kvf_edge, load) == 28, "kvf_edge.load");
 
 /* one item of an order, outermost first: axis[%mod][/div]; mod 0 is the whole axis */
 typedef struct {
@@ -197,15 +332,16 @@ typedef struct {
 	uint32_t dcp;
 	uint32_t interleave;
 	kvf_list candidates; /* of kvf_candidate */
-	uint32_t tail_reserved;
+	kvf_list edges; /* of kvf_edge: between the two engines; ranks of the asked engine stand on the side of its role */
 } kvf_peer;
-_Static_assert(sizeof(kvf_peer) == 40, "kvf_peer");
+_Static_assert(sizeof(kvf_peer) == 48, "kvf_peer");
 _Static_assert(__builtin_offsetof(kvf_peer, engine) == 0, "kvf_peer.engine");
 _Static_assert(__builtin_offsetof(kvf_peer, tp) == 8, "kvf_peer.tp");
 _Static_assert(__builtin_offsetof(kvf_peer, stages) == 12, "kvf_peer.stages");
 _Static_assert(__builtin_offsetof(kvf_peer, dcp) == 16, "kvf_peer.dcp");
 _Static_assert(__builtin_offsetof(kvf_peer, interleave) == 20, "kvf_peer.interleave");
 _Static_assert(__builtin_offsetof(kvf_peer, candidates) == 24, "kvf_peer.candidates");
+_Static_assert(__builtin_offsetof(kvf_peer, edges) == 36, "kvf_peer.edges");
 
 typedef struct {
 	uint32_t block; /* tokens a block, on each rank; 1 in a state */
@@ -243,17 +379,15 @@ typedef struct {
 	uint32_t pp; /* its place in the engine's shard; a group may have another, by its parts */
 	uint32_t tp;
 	uint32_t dcp;
-	kvf_text host; /* empty: not known */
 	kvf_list parts; /* of kvf_part */
 	uint32_t tail_reserved;
 } kvf_rank;
-_Static_assert(sizeof(kvf_rank) == 40, "kvf_rank");
+_Static_assert(sizeof(kvf_rank) == 32, "kvf_rank");
 _Static_assert(__builtin_offsetof(kvf_rank, rank) == 0, "kvf_rank.rank");
 _Static_assert(__builtin_offsetof(kvf_rank, pp) == 4, "kvf_rank.pp");
 _Static_assert(__builtin_offsetof(kvf_rank, tp) == 8, "kvf_rank.tp");
 _Static_assert(__builtin_offsetof(kvf_rank, dcp) == 12, "kvf_rank.dcp");
-_Static_assert(__builtin_offsetof(kvf_rank, host) == 16, "kvf_rank.host");
-_Static_assert(__builtin_offsetof(kvf_rank, parts) == 24, "kvf_rank.parts");
+_Static_assert(__builtin_offsetof(kvf_rank, parts) == 16, "kvf_rank.parts");
 
 typedef struct {
 	kvf_text engine;
@@ -263,10 +397,8 @@ typedef struct {
 	uint32_t interleave;
 	kvf_list pools; /* of kvf_pool: by group */
 	kvf_list ranks; /* of kvf_rank: by rank number */
-	kvf_list labels; /* of kvf_label */
-	uint32_t tail_reserved;
 } kvf_side;
-_Static_assert(sizeof(kvf_side) == 64, "kvf_side");
+_Static_assert(sizeof(kvf_side) == 48, "kvf_side");
 _Static_assert(__builtin_offsetof(kvf_side, engine) == 0, "kvf_side.engine");
 _Static_assert(__builtin_offsetof(kvf_side, tp) == 8, "kvf_side.tp");
 _Static_assert(__builtin_offsetof(kvf_side, stages) == 12, "kvf_side.stages");
@@ -274,7 +406,6 @@ _Static_assert(__builtin_offsetof(kvf_side, dcp) == 16, "kvf_side.dcp");
 _Static_assert(__builtin_offsetof(kvf_side, interleave) == 20, "kvf_side.interleave");
 _Static_assert(__builtin_offsetof(kvf_side, pools) == 24, "kvf_side.pools");
 _Static_assert(__builtin_offsetof(kvf_side, ranks) == 36, "kvf_side.ranks");
-_Static_assert(__builtin_offsetof(kvf_side, labels) == 48, "kvf_side.labels");
 
 /* the destination rank takes a box from the source rank */
 typedef struct {
@@ -303,12 +434,88 @@ _Static_assert(__builtin_offsetof(kvf_assignment, token_size) == 36, "kvf_assign
 _Static_assert(__builtin_offsetof(kvf_assignment, token_interleave) == 40, "kvf_assignment.token_interleave");
 _Static_assert(__builtin_offsetof(kvf_assignment, token_phase) == 44, "kvf_assignment.token_phase");
 
+/* assignments that together give the destination all it needs */
 typedef struct {
 	kvf_list assignments; /* of kvf_assignment */
 	uint32_t tail_reserved;
 } kvf_alternative;
 _Static_assert(sizeof(kvf_alternative) == 16, "kvf_alternative");
 _Static_assert(__builtin_offsetof(kvf_alternative, assignments) == 0, "kvf_alternative.assignments");
+
+/* what moves between two ranks, for a request of 4096 tokens */
+typedef struct {
+	uint64_t bytes;
+	uint64_t pieces; /* contiguous copies */
+	uint32_t source;
+	uint32_t destination;
+} kvf_flow;
+_Static_assert(sizeof(kvf_flow) == 24, "kvf_flow");
+_Static_assert(__builtin_offsetof(kvf_flow, bytes) == 0, "kvf_flow.bytes");
+_Static_assert(__builtin_offsetof(kvf_flow, pieces) == 8, "kvf_flow.pieces");
+_Static_assert(__builtin_offsetof(kvf_flow, source) == 16, "kvf_flow.source");
+_Static_assert(__builtin_offsetof(kvf_flow, destination) == 20, "kvf_flow.destination");
+
+/* one of remap's alternatives, proved */
+typedef struct {
+	uint64_t bytes; /* of a request of 4096 tokens */
+	uint64_t pieces;
+	kvf_list flows; /* of kvf_flow */
+	uint32_t tail_reserved;
+} kvf_proven;
+_Static_assert(sizeof(kvf_proven) == 32, "kvf_proven");
+_Static_assert(__builtin_offsetof(kvf_proven, bytes) == 0, "kvf_proven.bytes");
+_Static_assert(__builtin_offsetof(kvf_proven, pieces) == 8, "kvf_proven.pieces");
+_Static_assert(__builtin_offsetof(kvf_proven, flows) == 16, "kvf_proven.flows");
+
+typedef struct {
+	uint32_t provider; /* index in the question's providers */
+	uint32_t reserved;
+} kvf_transport;
+_Static_assert(sizeof(kvf_transport) == 8, "kvf_transport");
+_Static_assert(__builtin_offsetof(kvf_transport, provider) == 0, "kvf_transport.provider");
+_Static_assert(__builtin_offsetof(kvf_transport, reserved) == 4, "kvf_transport.reserved");
+
+/* a rank uses one of its rails; ranks that are not named are not bound */
+typedef struct {
+	uint32_t side; /* enum role */
+	uint32_t rank;
+	uint32_t rail; /* index in the rank's rails */
+	uint32_t reserved;
+} kvf_rail_choice;
+_Static_assert(sizeof(kvf_rail_choice) == 16, "kvf_rail_choice");
+_Static_assert(__builtin_offsetof(kvf_rail_choice, side) == 0, "kvf_rail_choice.side");
+_Static_assert(__builtin_offsetof(kvf_rail_choice, rank) == 4, "kvf_rail_choice.rank");
+_Static_assert(__builtin_offsetof(kvf_rail_choice, rail) == 8, "kvf_rail_choice.rail");
+_Static_assert(__builtin_offsetof(kvf_rail_choice, reserved) == 12, "kvf_rail_choice.reserved");
+
+/* how a transfer goes; zero leaves a thing to the host, as configured */
+typedef struct {
+	uint32_t alternative; /* index in the question's alternatives */
+	uint32_t mode; /* enum mode */
+	uint32_t permute; /* enum role: the side that brings elements into the other's order */
+	uint32_t chunk; /* bytes that travel as one */
+	uint32_t streams; /* connections in parallel */
+	uint32_t priority; /* 1 (last) to 8 (first) */
+	uint32_t integrity; /* enum integrity */
+	uint32_t crc; /* enum switch */
+	uint32_t tls; /* enum switch */
+	uint32_t recompute; /* 1: nothing moves, the destination computes the tokens itself */
+	kvf_list transports; /* of kvf_transport: in order of preference; no other is tried; empty: all, as configured */
+	kvf_list rails; /* of kvf_rail_choice */
+} kvf_decision;
+_Static_assert(sizeof(kvf_decision) == 64, "kvf_decision");
+_Static_assert(__builtin_offsetof(kvf_decision, alternative) == 0, "kvf_decision.alternative");
+_Static_assert(__builtin_offsetof(kvf_decision, mode) == 4, "kvf_decision.mode");
+_Static_assert(__builtin_offsetof(kvf_decision, permute) == 8, "kvf_decision.permute");
+_Static_assert(__builtin_offsetof(kvf_decision, chunk) == 12, "kvf_decision.chunk");
+_Static_assert(__builtin_offsetof(kvf_decision, streams) == 16, "kvf_decision.streams");
+_Static_assert(__builtin_offsetof(kvf_decision, priority) == 20, "kvf_decision.priority");
+_Static_assert(__builtin_offsetof(kvf_decision, integrity) == 24, "kvf_decision.integrity");
+_Static_assert(__builtin_offsetof(kvf_decision, crc) == 28, "kvf_decision.crc");
+_Static_assert(__builtin_offsetof(kvf_decision, tls) == 32, "kvf_decision.tls");
+_Static_assert(__builtin_offsetof(kvf_decision, recompute) == 36, "kvf_decision.recompute");
+_Static_assert(__builtin_offsetof(kvf_decision, transports) == 40, "kvf_decision.transports");
+_Static_assert(__builtin_offsetof(kvf_decision, rails) == 52, "kvf_decision.rails");
 
 typedef struct {
 	uint32_t magic;
@@ -326,13 +533,16 @@ typedef struct {
 	uint32_t dcp;
 	uint32_t interleave;
 	uint32_t previous; /* 1 + the index answered before, 0: none */
-	uint32_t reserved;
+	uint32_t recorded; /* 1 + the index that the fleet has on record for this engine, 0: none */
 	kvf_list groups; /* of kvf_group: of the engine */
 	kvf_list candidates; /* of kvf_candidate */
 	kvf_list peers; /* of kvf_peer */
-	kvf_list labels; /* of kvf_label */
+	kvf_list engines; /* of kvf_engine: the asked one, then the peers in their order */
+	kvf_list providers; /* of kvf_provider: in the configured order */
+	kvf_text configuration; /* the operator's for this policy, canonical JSON; empty: none */
+	uint32_t tail_reserved;
 } kvf_select_layout_in;
-_Static_assert(sizeof(kvf_select_layout_in) == 120, "kvf_select_layout_in");
+_Static_assert(sizeof(kvf_select_layout_in) == 144, "kvf_select_layout_in");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, magic) == 0, "kvf_select_layout_in.magic");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, version) == 4, "kvf_select_layout_in.version");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, hook) == 8, "kvf_select_layout_in.hook");
@@ -348,11 +558,13 @@ _Static_assert(__builtin_offsetof(kvf_select_layout_in, stages) == 52, "kvf_sele
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, dcp) == 56, "kvf_select_layout_in.dcp");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, interleave) == 60, "kvf_select_layout_in.interleave");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, previous) == 64, "kvf_select_layout_in.previous");
-_Static_assert(__builtin_offsetof(kvf_select_layout_in, reserved) == 68, "kvf_select_layout_in.reserved");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, recorded) == 68, "kvf_select_layout_in.recorded");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, groups) == 72, "kvf_select_layout_in.groups");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, candidates) == 84, "kvf_select_layout_in.candidates");
 _Static_assert(__builtin_offsetof(kvf_select_layout_in, peers) == 96, "kvf_select_layout_in.peers");
-_Static_assert(__builtin_offsetof(kvf_select_layout_in, labels) == 108, "kvf_select_layout_in.labels");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, engines) == 108, "kvf_select_layout_in.engines");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, providers) == 120, "kvf_select_layout_in.providers");
+_Static_assert(__builtin_offsetof(kvf_select_layout_in, configuration) == 132, "kvf_select_layout_in.configuration");
 
 typedef struct {
 	uint32_t magic;
@@ -388,8 +600,13 @@ typedef struct {
 	uint32_t reserved;
 	kvf_list groups; /* of kvf_group: that both engines have */
 	kvf_list sides; /* of kvf_side: source, destination */
+	kvf_list engines; /* of kvf_engine: source, destination */
+	kvf_list providers; /* of kvf_provider: in the configured order */
+	kvf_list edges; /* of kvf_edge */
+	kvf_list previous; /* of kvf_alternative: answered before for these engines; empty: none */
+	kvf_text configuration; /* the operator's for this policy, canonical JSON; empty: none */
 } kvf_remap_in;
-_Static_assert(sizeof(kvf_remap_in) == 64, "kvf_remap_in");
+_Static_assert(sizeof(kvf_remap_in) == 120, "kvf_remap_in");
 _Static_assert(__builtin_offsetof(kvf_remap_in, magic) == 0, "kvf_remap_in.magic");
 _Static_assert(__builtin_offsetof(kvf_remap_in, version) == 4, "kvf_remap_in.version");
 _Static_assert(__builtin_offsetof(kvf_remap_in, hook) == 8, "kvf_remap_in.hook");
@@ -401,6 +618,11 @@ _Static_assert(__builtin_offsetof(kvf_remap_in, layers) == 32, "kvf_remap_in.lay
 _Static_assert(__builtin_offsetof(kvf_remap_in, reserved) == 36, "kvf_remap_in.reserved");
 _Static_assert(__builtin_offsetof(kvf_remap_in, groups) == 40, "kvf_remap_in.groups");
 _Static_assert(__builtin_offsetof(kvf_remap_in, sides) == 52, "kvf_remap_in.sides");
+_Static_assert(__builtin_offsetof(kvf_remap_in, engines) == 64, "kvf_remap_in.engines");
+_Static_assert(__builtin_offsetof(kvf_remap_in, providers) == 76, "kvf_remap_in.providers");
+_Static_assert(__builtin_offsetof(kvf_remap_in, edges) == 88, "kvf_remap_in.edges");
+_Static_assert(__builtin_offsetof(kvf_remap_in, previous) == 100, "kvf_remap_in.previous");
+_Static_assert(__builtin_offsetof(kvf_remap_in, configuration) == 112, "kvf_remap_in.configuration");
 
 typedef struct {
 	uint32_t magic;
@@ -410,7 +632,7 @@ typedef struct {
 	uint32_t size;
 	uint32_t header_reserved;
 	kvf_list alternatives; /* of kvf_alternative: at most 8, best first */
-	kvf_text reason;
+	kvf_text reason; /* at most 256 bytes of printable UTF-8 */
 	uint32_t tail_reserved;
 } kvf_remap_out;
 _Static_assert(sizeof(kvf_remap_out) == 48, "kvf_remap_out");
@@ -422,5 +644,77 @@ _Static_assert(__builtin_offsetof(kvf_remap_out, size) == 16, "kvf_remap_out.siz
 _Static_assert(__builtin_offsetof(kvf_remap_out, header_reserved) == 20, "kvf_remap_out.header_reserved");
 _Static_assert(__builtin_offsetof(kvf_remap_out, alternatives) == 24, "kvf_remap_out.alternatives");
 _Static_assert(__builtin_offsetof(kvf_remap_out, reason) == 36, "kvf_remap_out.reason");
+
+typedef struct {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t hook;
+	uint32_t record;
+	uint32_t size;
+	uint32_t header_reserved;
+	kvf_text model;
+	uint32_t tokens; /* of the request */
+	uint32_t cached; /* of them at its start that the destination has already */
+	uint32_t priority; /* as asked, 1 (last) to 8 (first), 0: nothing asked */
+	uint32_t deadline; /* ms left, rounded down to two significant bits, 0: none */
+	uint32_t lease; /* ms left of the source's lease, rounded down likewise, 0: none */
+	uint32_t chunk; /* configured, in bytes */
+	uint32_t streams; /* configured, the most there can be */
+	uint32_t integrity; /* configured, enum integrity: the least there will be */
+	uint32_t recompute; /* 1: recompute may be answered */
+	uint32_t reserved;
+	kvf_list alternatives; /* of kvf_proven: of remap's answer, in its order */
+	kvf_list engines; /* of kvf_engine: source, destination */
+	kvf_list providers; /* of kvf_provider: in the configured order */
+	kvf_list edges; /* of kvf_edge */
+	kvf_list previous; /* of kvf_decision: answered before for these engines; empty: none, else one */
+	kvf_text configuration; /* the operator's for this policy, canonical JSON; empty: none */
+	uint32_t tail_reserved;
+} kvf_route_in;
+_Static_assert(sizeof(kvf_route_in) == 144, "kvf_route_in");
+_Static_assert(__builtin_offsetof(kvf_route_in, magic) == 0, "kvf_route_in.magic");
+_Static_assert(__builtin_offsetof(kvf_route_in, version) == 4, "kvf_route_in.version");
+_Static_assert(__builtin_offsetof(kvf_route_in, hook) == 8, "kvf_route_in.hook");
+_Static_assert(__builtin_offsetof(kvf_route_in, record) == 12, "kvf_route_in.record");
+_Static_assert(__builtin_offsetof(kvf_route_in, size) == 16, "kvf_route_in.size");
+_Static_assert(__builtin_offsetof(kvf_route_in, header_reserved) == 20, "kvf_route_in.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_route_in, model) == 24, "kvf_route_in.model");
+_Static_assert(__builtin_offsetof(kvf_route_in, tokens) == 32, "kvf_route_in.tokens");
+_Static_assert(__builtin_offsetof(kvf_route_in, cached) == 36, "kvf_route_in.cached");
+_Static_assert(__builtin_offsetof(kvf_route_in, priority) == 40, "kvf_route_in.priority");
+_Static_assert(__builtin_offsetof(kvf_route_in, deadline) == 44, "kvf_route_in.deadline");
+_Static_assert(__builtin_offsetof(kvf_route_in, lease) == 48, "kvf_route_in.lease");
+_Static_assert(__builtin_offsetof(kvf_route_in, chunk) == 52, "kvf_route_in.chunk");
+_Static_assert(__builtin_offsetof(kvf_route_in, streams) == 56, "kvf_route_in.streams");
+_Static_assert(__builtin_offsetof(kvf_route_in, integrity) == 60, "kvf_route_in.integrity");
+_Static_assert(__builtin_offsetof(kvf_route_in, recompute) == 64, "kvf_route_in.recompute");
+_Static_assert(__builtin_offsetof(kvf_route_in, reserved) == 68, "kvf_route_in.reserved");
+_Static_assert(__builtin_offsetof(kvf_route_in, alternatives) == 72, "kvf_route_in.alternatives");
+_Static_assert(__builtin_offsetof(kvf_route_in, engines) == 84, "kvf_route_in.engines");
+_Static_assert(__builtin_offsetof(kvf_route_in, providers) == 96, "kvf_route_in.providers");
+_Static_assert(__builtin_offsetof(kvf_route_in, edges) == 108, "kvf_route_in.edges");
+_Static_assert(__builtin_offsetof(kvf_route_in, previous) == 120, "kvf_route_in.previous");
+_Static_assert(__builtin_offsetof(kvf_route_in, configuration) == 132, "kvf_route_in.configuration");
+
+typedef struct {
+	uint32_t magic;
+	uint32_t version;
+	uint32_t hook;
+	uint32_t record;
+	uint32_t size;
+	uint32_t header_reserved;
+	kvf_list decisions; /* of kvf_decision: exactly one */
+	kvf_text reason; /* at most 256 bytes of printable UTF-8 */
+	uint32_t tail_reserved;
+} kvf_route_out;
+_Static_assert(sizeof(kvf_route_out) == 48, "kvf_route_out");
+_Static_assert(__builtin_offsetof(kvf_route_out, magic) == 0, "kvf_route_out.magic");
+_Static_assert(__builtin_offsetof(kvf_route_out, version) == 4, "kvf_route_out.version");
+_Static_assert(__builtin_offsetof(kvf_route_out, hook) == 8, "kvf_route_out.hook");
+_Static_assert(__builtin_offsetof(kvf_route_out, record) == 12, "kvf_route_out.record");
+_Static_assert(__builtin_offsetof(kvf_route_out, size) == 16, "kvf_route_out.size");
+_Static_assert(__builtin_offsetof(kvf_route_out, header_reserved) == 20, "kvf_route_out.header_reserved");
+_Static_assert(__builtin_offsetof(kvf_route_out, decisions) == 24, "kvf_route_out.decisions");
+_Static_assert(__builtin_offsetof(kvf_route_out, reason) == 36, "kvf_route_out.reason");
 
 #endif
