@@ -55,7 +55,7 @@ func planExplainCommand(a *app) *cobra.Command {
 	flags.policyFlags.add(cmd)
 	flags.requestFlags.add(cmd)
 	cmd.Flags().StringVar(&flags.element, "element", "", "the `ELEMENT`: c=k,layer=3,head=5,token=77,dim=9")
-	cmd.Flags().StringVar(&flags.group, "group", "", "the element's group, by `NAME`: needed where several have a component of its name")
+	cmd.Flags().StringVar(&flags.group, "group", "", "the element's group, by `NAME`: needed where several have a component of its name and the layer does not decide")
 	return cmd
 }
 
@@ -164,6 +164,14 @@ func (el *element) group(m *geometry.Model, name string) (int, error) {
 		}
 		return 0, noElement("", "component", el.component, "the model has none of this name (%s)", strings.Join(all, "; "))
 	}
+	// The layer may decide: which of them has it.
+	holding := slices.DeleteFunc(slices.Clone(have), func(g int) bool { return !hasLayer(&m.Groups[g], int(el.layer)) })
+	if len(holding) == 1 {
+		return holding[0], nil
+	}
+	if len(holding) > 1 {
+		have = holding
+	}
 	of := m.Select(have)
 	return 0, usagef("--element c=%s: groups %s have a component of this name: say with --group which is meant", el.component, groupNames(&of))
 }
@@ -212,6 +220,11 @@ func (s *spot) String() string {
 		t += fmt.Sprintf(" token %d", s.token)
 	}
 	return t + fmt.Sprintf(" dim %d", s.dim)
+}
+
+// hasLayer reports whether a group has a layer, of its own or shared.
+func hasLayer(g *geometry.Group, layer int) bool {
+	return slices.Contains(g.Layers, layer) || slices.ContainsFunc(g.Shared, func(o geometry.Share) bool { return o.Layer == layer })
 }
 
 // in looks an element up in its group.
