@@ -108,9 +108,17 @@ func blocksOf(side *plan.Side, n int64, from int) [][]uint32 {
 	return out
 }
 
-// image is what a request leaves in one rank's memory: every byte of every row
+// row is what rows calls write about: one row of one component, -1 where it has
+// no heads.
+type row struct {
+	group, component string
+	layer, head      int
+	from, to         int64 // its tokens; 0 and 1 in a state
+}
+
+// rows is what a request leaves in one rank's memory: every byte of every row
 // that moves is a function of the row's coordinate.
-func (n *node) rows(side *plan.Side, rank int, tables [][]uint32, spans []stamp.Span, write func(b []byte, v byte)) {
+func (n *node) rows(side *plan.Side, rank int, tables [][]uint32, spans []stamp.Span, write func(of row, b []byte, v byte)) {
 	for g := range side.Groups {
 		l, span := side.Ranks[rank][g], spans[g]
 		if l == nil || span.Empty() {
@@ -138,6 +146,10 @@ func (n *node) rows(side *plan.Side, rank int, tables [][]uint32, spans []stamp.
 								at %= int64(pool.Ring)
 							}
 						}
+						of := row{group.Name, c.Name, layer, head, entry * e, (entry + 1) * e}
+						if c.Heads == 0 {
+							of.head = -1
+						}
 						for d := range c.Dim {
 							region, bit := l.Bit(ci, li, int64(tables[g][at]), place, int64(hi), int64(d))
 							b := n.pools[rank].Buffer(g, region).Bytes()[bit/8:][:c.DType.Bits()/8]
@@ -145,7 +157,7 @@ func (n *node) rows(side *plan.Side, rank int, tables [][]uint32, spans []stamp.
 							fmt.Fprint(h, group.Name, c.Name, layer, head, entry, d)
 							sum := h.Sum64()
 							for k := range b {
-								write(b[k:k+1], byte(sum>>(8*k)))
+								write(of, b[k:k+1], byte(sum>>(8*k)))
 							}
 						}
 					}
@@ -170,7 +182,7 @@ func everything(side *plan.Side, n int64) []stamp.Span {
 // compute stands for prefill.
 func (n *node) compute(tables [][]uint32, tokens int64) {
 	for _, rank := range n.held {
-		n.rows(n.side, rank, tables, everything(n.side, tokens), func(b []byte, v byte) { b[0] = v })
+		n.rows(n.side, rank, tables, everything(n.side, tokens), func(_ row, b []byte, v byte) { b[0] = v })
 	}
 }
 
@@ -207,7 +219,7 @@ func (n *node) holds(what string, tables [][]uint32, spans []stamp.Span) {
 				}
 			}
 		}
-		n.rows(n.side, rank, tables, spans, func(b []byte, v byte) { b[0] = v })
+		n.rows(n.side, rank, tables, spans, func(_ row, b []byte, v byte) { b[0] = v })
 		for at, have := range got {
 			want := n.pools[rank].Buffer(at[0], at[1]).Bytes()
 			for i := range have {
@@ -342,21 +354,42 @@ func (f *flipper) Poll(out []transport.Completion) int {
 	return n
 }
 
-// A byte that changes on its way is found, named and never called valid.
+// A byte that changes on its way is found, named by all that it is of, and never
+// called valid.
 func TestIntegrityNamesWhatDiffers(t *testing.T) {
 	source, destination := engines(t, hybrid)
-	const tokens = 75
+	const tokens, rank = 75, 1
 	for _, mode := range []string{"pull", "push"} {
-		for _, level := range []agent.Integrity{transfer.Full, transfer.Off} {
-			t.Run(fmt.Sprintf("%s/%q", mode, level), func(t *testing.T) {
+		for _, c := range []struct {
+			group, component string
+			nth              int // byte of the component on the rank
+			level            agent.Integrity
+		}{
+			{"full", "k", 0, transfer.Full}, {"full", "k", 777, transfer.Full}, {"full", "k_scale", 31, transfer.Full}, {"full", "v", 1003, transfer.Full},
+			{"window", "k", 77, transfer.Full}, {"window", "v", 130, transfer.Full},
+			{"state", "x", 20, transfer.Full}, {"state", "B", 3, transfer.Full}, {"state", "ssm", 127, transfer.Full},
+			{"compressed", "c", 50, transfer.Full},
+			{"full", "k", 777, transfer.Off},
+		} {
+			t.Run(fmt.Sprintf("%s/%s %s %d/%q", mode, c.group, c.component, c.nth, c.level), func(t *testing.T) {
 				var r rig
 				var d *node
+				var hurt row
 				dt := blocksOf(&destination, tokens, 1)
 				flip := func() { // a byte of a row, between the copy and the comparison
-					n := 0
-					d.rows(d.side, 1, dt, everything(d.side, tokens), func(b []byte, _ byte) {
-						if n++; n == 777 {
+					n, spans := 0, everything(d.side, tokens)
+					for g := range spans { // a ring keeps what its window reaches
+						if w := int64(d.side.Model.Groups[g].Window); w > 0 {
+							spans[g].From = tokens - w
+						}
+					}
+					d.rows(d.side, rank, dt, spans, func(of row, b []byte, _ byte) {
+						if of.group != c.group || of.component != c.component {
+							return
+						}
+						if n++; n == c.nth+1 {
 							b[0] ^= 4
+							hurt = of
 						}
 					})
 				}
@@ -379,7 +412,7 @@ func TestIntegrityNamesWhatDiffers(t *testing.T) {
 					if e != nil {
 						t.Fatal(e)
 					}
-					p, e := peer.Push(t.Context(), agent.Push{Ticket: x.Ticket(), Tables: st, Tokens: tokens, Integrity: level})
+					p, e := peer.Push(t.Context(), agent.Push{Ticket: x.Ticket(), Tables: st, Tokens: tokens, Integrity: c.level})
 					if e != nil {
 						t.Fatal(e)
 					}
@@ -391,27 +424,33 @@ func TestIntegrityNamesWhatDiffers(t *testing.T) {
 				} else {
 					peer := d.dial(transport.Destination, s)
 					o := offer(t, s, agent.Offer{Request: "r", Tables: st, Tokens: tokens})
-					p, e := peer.Pull(t.Context(), agent.Pull{Ticket: o.Ticket(), Tables: dt, Tokens: tokens, Integrity: level})
+					p, e := peer.Pull(t.Context(), agent.Pull{Ticket: o.Ticket(), Tables: dt, Tokens: tokens, Integrity: c.level})
 					if e != nil {
 						t.Fatal(e)
 					}
 					result, err = p.Wait(t.Context())
 				}
-				if level == transfer.Off {
+				if hurt == (row{}) {
+					t.Fatalf("nothing was hurt: rank %d has no byte %d of %s %s", rank, c.nth, c.group, c.component)
+				}
+				if c.level == transfer.Off {
 					if err != nil {
 						t.Errorf("nobody looked, and yet: %v", err)
 					}
 					return
 				}
-				var c *transfer.Corrupt
-				if !errors.Is(err, transfer.ErrCorrupt) || !errors.As(err, &c) {
+				var found *transfer.Corrupt
+				if !errors.Is(err, transfer.ErrCorrupt) || !errors.As(err, &found) {
 					t.Fatalf("got %v, want a *transfer.Corrupt", err)
 				}
 				if len(result.Valid) != 0 {
 					t.Errorf("valid %v after %v", result.Valid, err)
 				}
-				if c.To-c.From > 8 {
-					t.Errorf("%v: one byte differs, it names more than one entry", c)
+				if got := (row{found.Group, found.Component, found.Layer, found.Head, found.From, found.To}); got != hurt {
+					t.Errorf("it names %+v, what was hurt is %+v", got, hurt)
+				}
+				if found.DestinationRank != rank || found.SourceRank < 0 || found.SourceRank >= len(source.Ranks) || source.Ranks[found.SourceRank] == nil {
+					t.Errorf("%v: what was hurt lies on destination rank %d", found, rank)
 				}
 			})
 		}
