@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -170,10 +171,18 @@ func listed(allowed []Import) string {
 	if len(allowed) == 0 {
 		return "nothing"
 	}
-	var names []string
+	by := map[string][]string{}
 	for _, i := range allowed {
-		names = append(names, i.Module+"."+i.Name)
+		by[i.Module] = append(by[i.Module], i.Name)
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	var out []string
+	for _, m := range slices.Sorted(maps.Keys(by)) {
+		slices.Sort(by[m])
+		names := strings.Join(by[m], ", ")
+		if len(by[m]) > 1 {
+			names = "{" + names + "}"
+		}
+		out = append(out, m+"."+names)
+	}
+	return strings.Join(out, ", ")
 }

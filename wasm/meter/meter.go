@@ -23,6 +23,7 @@ package meter
 
 import (
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -36,8 +37,17 @@ const (
 	Depth = "kvferry_depth"
 )
 
+// globalPrefix is what the names begin with under which Options.Globals exports.
+const globalPrefix = "kvferry_global_"
+
+// GlobalName is the name under which Options.Globals exports the global of an
+// index.
+func GlobalName(index int) string { return globalPrefix + strconv.Itoa(index) }
+
 // Reserved reports whether a name is the meter's own.
-func Reserved(name string) bool { return name == Fuel || name == Depth }
+func Reserved(name string) bool {
+	return name == Fuel || name == Depth || strings.HasPrefix(name, globalPrefix)
+}
 
 // Cause is why a metered module trapped.
 type Cause string
@@ -74,6 +84,9 @@ type Options struct {
 	// may use, and every call until the host sets the global. 0: nothing runs
 	// before that.
 	Fuel int64
+	// Globals exports every mutable number that the module keeps in a global of
+	// its own, by GlobalName, so that a host can put it back.
+	Globals bool
 }
 
 // Meter rewrites a module.
@@ -124,11 +137,18 @@ func (w *writer) module(opt Options) []byte {
 	globals := appendInt([]byte{typeI64, 1, opI64Const}, opt.Fuel)
 	globals = append(globals, opEnd, typeI32, 1, opI32Const)
 	globals = append(appendInt(globals, Frames), opEnd)
-	var exports []byte
-	for _, e := range []struct {
+	type exported struct {
 		name  string
 		index uint64
-	}{{Fuel, w.fuel}, {Depth, w.depth}} {
+	}
+	added := []exported{{Fuel, w.fuel}, {Depth, w.depth}}
+	for i := m.importedGlobals; opt.Globals && i < len(m.globals); i++ {
+		if m.mutable[i] && m.globals[i] <= typeI32 && m.globals[i] >= typeF64 {
+			added = append(added, exported{GlobalName(i), uint64(i)})
+		}
+	}
+	var exports []byte
+	for _, e := range added {
 		exports = append(appendUint(exports, uint64(len(e.name))), e.name...)
 		exports = appendUint(append(exports, byte(Global)), e.index)
 	}
@@ -142,7 +162,7 @@ func (w *writer) module(opt Options) []byte {
 			seen[secGlobal] = true
 		}
 		if !seen[secExport] && before > orderOf(secExport) {
-			w.section(secExport, []byte{2}, exports)
+			w.section(secExport, appendUint(nil, uint64(len(added))), exports)
 			seen[secExport] = true
 		}
 	}
@@ -160,15 +180,15 @@ func (w *writer) module(opt Options) []byte {
 		case secType:
 			n := &reader{b: m.b, at: s.from, to: s.to}
 			n.u32("types")
-			var added []byte
+			var types []byte
 			for _, t := range w.types {
-				added = append(appendUint(append(added, 0x60, 0), uint64(len(t))), t...)
+				types = append(appendUint(append(types, 0x60, 0), uint64(len(t))), t...)
 			}
-			w.section(secType, appendUint(nil, uint64(len(m.types)+len(w.types))), m.b[n.at:s.to], added)
+			w.section(secType, appendUint(nil, uint64(len(m.types)+len(w.types))), m.b[n.at:s.to], types)
 		case secGlobal:
 			w.section(secGlobal, appendUint(nil, uint64(len(m.globals)-m.importedGlobals+2)), m.b[m.globalsFrom:s.to], globals)
 		case secExport:
-			w.section(secExport, appendUint(nil, uint64(m.exports+2)), m.b[m.exportsFrom:s.to], exports)
+			w.section(secExport, appendUint(nil, uint64(m.exports+len(added))), m.b[m.exportsFrom:s.to], exports)
 		case secCode:
 			w.section(secCode, code)
 		default:

@@ -61,6 +61,7 @@ type module struct {
 	tables   []table
 	memories int
 	globals  []byte // types, imported globals first
+	mutable  []bool // by global
 	// importedGlobals is how many of globals are imported: only those may stand
 	// in constant expressions of the features enabled here.
 	importedGlobals int
@@ -364,9 +365,11 @@ func (m *module) memory(r *reader, limits *Limits) {
 func (m *module) globalType(r *reader) byte {
 	t := r.valueType("global")
 	at := r.at
-	if mutable := r.u8("global"); r.err == nil && mutable > 1 {
+	mutable := r.u8("global")
+	if r.err == nil && mutable > 1 {
 		r.fail(at, "global", "mutability %#02x, want 0 or 1", mutable)
 	}
+	m.mutable = append(m.mutable, mutable == 1)
 	return t
 }
 

@@ -36,14 +36,17 @@ const (
 	opI64Shl       = 0x86
 	opI64ShrU      = 0x88
 	opI64ExtendU   = 0xad
+	opTableSet     = 0x26
 	opRefNull      = 0xd0
 	opRefFunc      = 0xd2
 	opMisc         = 0xfc // prefix
 	opVector       = 0xfd // prefix
 	opMemoryInit   = opMisc<<16 | 8
+	opDataDrop     = opMisc<<16 | 9
 	opMemoryCopy   = opMisc<<16 | 10
 	opMemoryFill   = opMisc<<16 | 11
 	opTableInit    = opMisc<<16 | 12
+	opElemDrop     = opMisc<<16 | 13
 	opTableCopy    = opMisc<<16 | 14
 	opTableGrow    = opMisc<<16 | 15
 	opTableFill    = opMisc<<16 | 17
