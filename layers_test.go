@@ -54,36 +54,42 @@ var ladder = []struct {
 	{"transport/conformance", "kv memory memory/host plan plan/build plan/proof plan/stamp transport"},
 	{"wasm/abi", "kv/geometry kv/shard kv/layout plan"},
 	{"wasm/sdk", ""},
-	{"wasm/meter", ""}, // and its random modules; its tests in wasm/meter/spec import the engine
+	{"wasm/meter", ""},              // and its random modules; its tests in wasm/meter/spec import the engine
+	{"wasm/overhead", "wasm/meter"}, // runs modules of this program unmetered: benches and tests
 	{"wasm/module", "wasm/abi"},
-	{"wasm/host", "kv/geometry kv/shard kv/layout plan wasm/abi wasm/module"},
+	{"wasm/compiler", "wasm/meter wasm/module"}, // compiles in a child process
+	{"wasm/host", "kv/geometry kv/shard kv/layout plan wasm/abi wasm/compiler wasm/meter wasm/module"},
 	{"policies", ""},
 	{"runtime/blame", ""},
 	{"runtime/policy", "kv plan plan/build plan/proof wasm policies runtime/blame"},
+	{"runtime/locality", ""},                  // where a process runs
 	{"runtime/measure", "kv plan plan/stamp"}, // what an engine's kernel does, whatever it declares
-	{"runtime/session", "kv plan plan/build plan/proof runtime/blame"},
+	{"runtime/session", "kv plan plan/build plan/proof runtime/blame runtime/policy"},
 	{"runtime/transfer", "kv plan plan/proof plan/stamp runtime/blame"},
 	{"runtime/agent", "kv memory plan plan/build plan/proof plan/stamp transport runtime"},
 	{"cmd/kvferry/tinyllm", "kv"},
 	{"cmd/kvferry/refusal", "kv plan runtime/blame runtime/policy"},
-	{"cmd/kvferry/demo", "kv memory plan transport policies runtime cmd/kvferry/tinyllm cmd/kvferry/refusal"},
-	{"cmd/kvferry", "kv memory plan transport wasm policies runtime cmd/kvferry/tinyllm cmd/kvferry/refusal cmd/kvferry/demo"},
+	{"cmd/kvferry/sandbox", "policies runtime/policy wasm/compiler wasm/host"}, // where modules are compiled that are not built in
+	{"cmd/kvferry/demo", "kv memory plan transport policies runtime cmd/kvferry/tinyllm cmd/kvferry/refusal cmd/kvferry/sandbox"},
+	{"cmd/kvferry", "kv memory plan transport wasm policies runtime cmd/kvferry/tinyllm cmd/kvferry/refusal cmd/kvferry/sandbox cmd/kvferry/demo"},
 	{"examples", "kv memory plan transport wasm policies runtime"},
 }
 
 // only says, for each dependency, which packages may import it.
 var only = map[string]string{
-	"github.com/tetratelabs/wazero": "wasm",
-	"github.com/cilium/ebpf":        "probe/reader",
-	"github.com/ebitengine/purego":  "memory/cuda transport/ucx transport/nixl",
-	"google.golang.org/grpc":        "api control cmd",
-	"oras.land/oras-go":             "runtime/policy",
-	"go.yaml.in/yaml":               "plan/pairfile",
-	"github.com/spf13/cobra":        "cmd/kvferry",
-	"golang.org/x/term":             "cmd/kvferry",
-	"golang.org/x/sys":              "memory transport cmd/kvferry",
-	"github.com/rs/zerolog":         "runtime/agent control cmd examples",
-	"go.uber.org/goleak":            "transport runtime", // in tests
+	"github.com/tetratelabs/wazero":          "wasm",
+	"github.com/cilium/ebpf":                 "probe/reader",
+	"github.com/ebitengine/purego":           "memory/cuda transport/ucx transport/nixl",
+	"google.golang.org/grpc":                 "api control cmd",
+	"oras.land/oras-go":                      "runtime/policy",
+	"github.com/opencontainers":              "runtime/policy",
+	"github.com/google/go-containerregistry": "runtime/policy cmd", // a registry, in tests
+	"go.yaml.in/yaml":                        "plan/pairfile runtime/policy",
+	"github.com/spf13/cobra":                 "cmd/kvferry",
+	"golang.org/x/term":                      "cmd/kvferry",
+	"golang.org/x/sys":                       "memory transport wasm/compiler wasm/host cmd/kvferry",
+	"github.com/rs/zerolog":                  "runtime/agent runtime/policy control cmd examples",
+	"go.uber.org/goleak":                     "transport runtime", // in tests
 }
 
 type source struct {
@@ -249,6 +255,17 @@ func TestLayerDependenciesHaveTheirPlace(t *testing.T) {
 				t.Errorf("%s imports %s: every dependency has a line in this test and a reason in RATIONALE.md", s.path, imp)
 			case !ok:
 				t.Errorf("%s imports %s, which is not its to import", s.path, imp)
+			}
+		}
+	}
+}
+
+// Nothing but a bench and tests runs modules that are not metered.
+func TestLayerUnmeteredModulesAreTheBenches(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, imp := range s.imports {
+			if imp == module+"wasm/overhead" && !s.test && !strings.HasPrefix(s.path, "cmd/kvferry/bench_") {
+				t.Errorf("%s imports %s, which runs modules unmetered", s.path, imp)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -44,7 +43,7 @@ func Child(command []string, in io.Reader, out, complaints io.Writer) int {
 		return fail(exitSetup, err)
 	}
 	answer := reply{Protocol: protocol, Protections: p}
-	if answer.Version, answer.Refused, err = compile(r); err != nil {
+	if answer.Version, answer.Sample, answer.Refused, err = compile(r); err != nil {
 		return fail(exitSetup, err)
 	}
 	if err := json.NewEncoder(out).Encode(answer); err != nil {
@@ -54,25 +53,23 @@ func Child(command []string, in io.Reader, out, complaints io.Writer) int {
 }
 
 // compile compiles into the working folder.
-func compile(r request) (version, refused string, err error) {
+func compile(r request) (version, sample, refused string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			refused = fmt.Sprintf("the engine panicked: %v", p)
 		}
 	}()
 	ctx := context.Background()
+	if version, sample, err = fingerprint(ctx, "sample"); err != nil {
+		return "", "", "", fmt.Errorf("ask the engine for its version: %w", err)
+	}
 	cache, err := wazero.NewCompilationCacheWithDir(".")
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
-	names, err := filepath.Glob("wazero-*")
-	if err != nil || len(names) != 1 {
-		return "", "", fmt.Errorf("the engine made %d folders in its cache (%v)", len(names), err)
-	}
-	version = names[0]
-	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().WithMemoryLimitPages(r.Pages).WithDebugInfoEnabled(false).WithCompilationCache(cache))
+	rt := wazero.NewRuntimeWithConfig(ctx, engineConfig(cache, r.Pages))
 	if _, err := rt.CompileModule(ctx, r.Wasm); err != nil {
-		return version, strings.ToValidUTF8(err.Error(), "?"), nil
+		return version, sample, strings.ToValidUTF8(err.Error(), "?"), nil
 	}
-	return version, "", nil // the process ends: nothing is closed
+	return version, sample, "", nil // the process ends: nothing is closed
 }

@@ -11,30 +11,23 @@
 // What this does not do: native code that a subverted child writes runs in this
 // process once it is loaded. The child keeps a module that crashes, stalls or
 // bloats the compiler away from the agent; it is no guard against one that takes
-// the compiler over. The folder is as trusted as the program itself, since only a
-// checksum guards what lies in it.
+// the compiler over. The folder is as trusted as the program itself: checksums in
+// it guard against damage, not against who can write there.
 package compiler
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"golang.org/x/sys/unix"
 )
 
 // Config of a compiler. Zero numbers take the defaults named.
@@ -43,32 +36,44 @@ type Config struct {
 	// arguments. {"/proc/self/exe", "policy", "compile-child"} in kvferry.
 	Command []string
 	// Folder holds the cache. It is made where it does not exist, with mode 0700;
-	// one that others may read or write, or that belongs to another user, is
-	// refused.
+	// one that others may read or write, that belongs to another user, or that is
+	// a link, is refused. Several processes may use it.
 	Folder string
 	Memory uint64        // bytes of address space of the child; 4 GiB. Go's runtime reserves half of one before it does anything
 	Time   time.Duration // of one compilation, by the clock and by the processor; 30 s
 	Keep   int           // compiled modules that are kept; 256
 }
 
+// maxChildren is how many run at a time; more wait.
+const maxChildren = 2
+
 // Compiler compiles modules into a cache on disk. Safe for concurrent use.
 type Compiler struct {
-	cfg     Config
-	version string // folder of the cache that the engine of this process uses
+	cfg    Config
+	folder *folder
+	sample string // entry of the sample in the engine's cache
 
 	loading sync.Mutex // held by Exclusive
+	slots   chan struct{}
+	ctx     context.Context // of children
+	stop    context.CancelFunc
 
-	mu     sync.Mutex
-	report Protections // of the last child
-	ran    int         // children started
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup // of Compile and Exclusive
+	report  Protections    // of the last child
+	ran     int            // children started
 }
 
-// New makes a compiler.
+// ErrClosed is returned after Close.
+var ErrClosed = errors.New("wasm/compiler: the compiler is closed")
+
+// New makes a compiler. Close it.
 //
 // Errors: *Error of kind Setup.
 func New(cfg Config) (*Compiler, error) {
 	if len(cfg.Command) == 0 {
-		return nil, setup(nil, "no command: name the program that compiles")
+		return nil, setup(nil, "no command").fixed("name the program that compiles")
 	}
 	if cfg.Memory == 0 {
 		cfg.Memory = 4 << 30
@@ -79,90 +84,109 @@ func New(cfg Config) (*Compiler, error) {
 	if cfg.Keep <= 0 {
 		cfg.Keep = 256
 	}
-	folder, err := filepath.Abs(cfg.Folder)
-	if err != nil {
-		return nil, setup(err, "folder %s", cfg.Folder)
-	}
-	cfg.Folder = folder
-	for _, dir := range []string{folder, filepath.Join(folder, knownFolder)} {
-		if err := private(dir); err != nil {
-			return nil, err
-		}
-	}
-	version, err := versionFolder(folder)
+	f, err := openFolder(cfg.Folder, cfg.Keep)
 	if err != nil {
 		return nil, err
 	}
-	return &Compiler{cfg: cfg, version: version}, nil
+	work, err := os.MkdirTemp(f.dir, workPrefix)
+	if err != nil {
+		return nil, setup(err, "make a folder in that of compiled modules")
+	}
+	defer func() { _ = os.RemoveAll(work) }() // tidy takes it otherwise
+	c := &Compiler{cfg: cfg, folder: f, slots: make(chan struct{}, maxChildren)}
+	if f.engine, c.sample, err = fingerprint(context.Background(), work); err != nil {
+		return nil, setup(err, "ask the engine for its version")
+	}
+	f.tidy(time.Now())
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c, nil
 }
 
-// knownFolder holds a file for each module that was compiled, named by the
-// SHA-256 of its bytes: the name of its entry in the engine's cache.
-const knownFolder = "known"
-
-// private makes a folder that is this user's alone, or refuses one that is not.
-func private(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return setup(err, "make the folder of compiled modules")
+// enter begins what Close waits for.
+func (c *Compiler) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return setup(err, "look at the folder of compiled modules")
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return setup(nil, "%s is no folder: the code that lies there runs in this process, so name one that is this user's alone", dir)
-	case info.Mode().Perm()&0o077 != 0:
-		return setup(nil, "%s has mode %04o: the code that lies there runs in this process, so it must be 0700", dir, info.Mode().Perm())
-	case ok && int(stat.Uid) != os.Geteuid():
-		return setup(nil, "%s belongs to user %d, this process is user %d", dir, stat.Uid, os.Geteuid())
-	}
+	c.running.Add(1)
 	return nil
 }
 
-// versionFolder makes the engine make the folder of its cache, and returns its
-// name: it says which engine, for which processor.
-func versionFolder(folder string) (string, error) {
-	cache, err := wazero.NewCompilationCacheWithDir(folder)
-	if err != nil {
-		return "", setup(err, "make the cache of compiled modules")
+// Close ends the children that run and waits for what was begun. Handles that
+// Cache gave stay good. A second Close returns ErrClosed.
+func (c *Compiler) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
 	}
-	if err := cache.Close(context.Background()); err != nil {
-		return "", setup(err, "close the cache of compiled modules")
-	}
-	names, err := filepath.Glob(filepath.Join(folder, "wazero-*-"+runtime.GOARCH+"-"+runtime.GOOS))
-	if err != nil || len(names) == 0 {
-		return "", setup(err, "the engine made no folder in its cache %s", folder)
-	}
-	// Others are left from other versions of the engine; this one was made or
-	// touched last only where it is new, so ask a folder that has no other.
-	if len(names) == 1 {
-		return filepath.Base(names[0]), nil
-	}
-	alone, err := os.MkdirTemp(folder, "version-")
-	if err != nil {
-		return "", setup(err, "ask the engine for its version")
-	}
-	defer func() { _ = os.RemoveAll(alone) }() // empty but for folders
-	return versionFolder(alone)
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.running.Wait()
+	return nil
 }
 
 // Cache is a new handle of the cache. Close it once no runtime uses it.
+//
+// Errors: *Error of kind Setup.
 func (c *Compiler) Cache() (wazero.CompilationCache, error) {
-	cache, err := wazero.NewCompilationCacheWithDir(c.cfg.Folder)
+	cache, err := wazero.NewCompilationCacheWithDir(c.folder.dir)
 	if err != nil {
 		return nil, setup(err, "open the cache of compiled modules")
 	}
 	return cache, nil
 }
 
-// Exclusive runs f while no other load uses the cache: the engine does not stand
-// two at a time.
+// Exclusive runs f, which loads modules from the cache, while no other load of
+// this process uses the cache, since the engine does not stand two at a time,
+// and no process removes any of it. Where f made the engine compile a module,
+// since what the child had compiled was not found, that is an error, whatever f
+// returns: the module was to be kept from the compiler here.
+//
+// f is to call Compile first, however lately it was called before.
+//
+// Errors: f's; ErrClosed; *Error of the kinds Setup and Missed.
 func (c *Compiler) Exclusive(f func() error) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.running.Done()
 	c.loading.Lock()
 	defer c.loading.Unlock()
-	return f()
+	release, err := c.folder.lock(unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	before, err := c.folder.strays()
+	if err == nil {
+		err = c.watch(before, f)
+	}
+	release()
+	c.folder.prune()
+	return err
+}
+
+// watch runs f and looks whether the engine compiled meanwhile: it adds what it
+// compiles to its cache. before are the entries that no child made.
+func (c *Compiler) watch(before map[string]bool, f func() error) error {
+	failed := f()
+	after, err := c.folder.strays()
+	var made []string
+	for name := range after {
+		if !before[name] {
+			made = append(made, name)
+		}
+	}
+	if len(made) == 0 && err == nil {
+		return failed
+	}
+	if len(made) == 0 {
+		return errors.Join(failed, err)
+	}
+	e := &Error{Kind: Missed, Operator: true, Reason: fmt.Sprintf("the engine did not find what the child had compiled, and compiled it in this process (%s)", strings.Join(made, ", "))}
+	return errors.Join(e.fixed("name a command of the same build as this process"), failed, c.folder.drop(made))
 }
 
 // Protections are what held in the last child; false before there was one.
@@ -180,23 +204,38 @@ func (c *Compiler) Children() int {
 }
 
 // Compile sees to it that a module, whose memory may have so many pages of
-// 64 KiB, lies compiled in the cache. ctx ends the child early.
+// 64 KiB, lies compiled in the cache. It is sure to stay there within Exclusive
+// only. What lies there is compared with what the child left, and compiled again
+// where it is damaged. ctx ends the child early.
 //
 // Preconditions: the module passed the preflight and was metered.
-// Errors: *Error; ctx's.
+// Errors: *Error; ctx's; ErrClosed.
 func (c *Compiler) Compile(ctx context.Context, wasm []byte, pages uint32) error {
-	sum := sha256.Sum256(wasm)
-	known := filepath.Join(c.cfg.Folder, knownFolder, hex.EncodeToString(sum[:]))
-	if entry, err := os.ReadFile(known); err == nil && isEntry(string(entry)) {
-		file := filepath.Join(c.cfg.Folder, c.version, string(entry))
-		if now := time.Now(); os.Chtimes(file, now, now) == nil {
-			return nil
-		}
-	}
-	if err := ctx.Err(); err != nil {
+	if err := c.enter(); err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp(c.cfg.Folder, "work-")
+	defer c.running.Done()
+	sum := sha256.Sum256(wasm)
+	if c.folder.has(sum) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return c.ended(ctx)
+	}
+	defer func() { <-c.slots }()
+	if ctx.Err() != nil {
+		return c.ended(ctx)
+	}
+	if len(wasm) > maxModule {
+		e := &Error{Kind: Invalid, Reason: fmt.Sprintf("the metered module has %d bytes, at most %d are compiled", len(wasm), maxModule), Limit: maxModule}
+		return e.fixed("make the module smaller")
+	}
+	work, err := os.MkdirTemp(c.folder.dir, workPrefix)
 	if err != nil {
 		return setup(err, "make a folder for the child")
 	}
@@ -205,169 +244,23 @@ func (c *Compiler) Compile(ctx context.Context, wasm []byte, pages uint32) error
 	if err != nil {
 		return err
 	}
-	if reply.Version != c.version {
-		return setup(nil, "the child compiles for %s, this process runs %s: name a command of the same build", reply.Version, c.version)
+	switch {
+	case reply.Version != c.folder.engine:
+		return setup(nil, "the child compiles for %s, this process runs %s", reply.Version, c.folder.engine).fixed("name a command of the same build")
+	case reply.Sample != c.sample:
+		return setup(nil, "the child compiles with other features of the processor than this process has, or in another manner").fixed("name a command of the same build, and leave GODEBUG alone")
 	}
-	made, err := os.ReadDir(filepath.Join(work, c.version))
+	made, err := os.ReadDir(filepath.Join(work, c.folder.engine))
 	if err != nil || len(made) != 1 || !isEntry(made[0].Name()) || !made[0].Type().IsRegular() {
 		return &Error{Kind: Protocol, Reason: fmt.Sprintf("the child left %d files where it should have left one", len(made)), Operator: true, Err: err}
 	}
-	entry := made[0].Name()
-	if err := os.Rename(filepath.Join(work, c.version, entry), filepath.Join(c.cfg.Folder, c.version, entry)); err != nil {
-		return setup(err, "take over what the child compiled")
-	}
-	note := filepath.Join(work, "known")
-	if err := os.WriteFile(note, []byte(entry), 0o600); err != nil {
-		return setup(err, "note what was compiled")
-	}
-	if err := os.Rename(note, known); err != nil {
-		return setup(err, "note what was compiled")
-	}
-	c.prune()
-	return nil
+	return c.folder.take(work, made[0].Name(), sum)
 }
 
-// isEntry reports whether a name is one of the engine's cache.
-func isEntry(name string) bool {
-	b, err := hex.DecodeString(name)
-	return err == nil && len(b) == sha256.Size
-}
-
-// prune drops what was not used for longest, beyond what is kept. What fails is
-// tried again with the next module.
-func (c *Compiler) prune() {
-	files, err := os.ReadDir(filepath.Join(c.cfg.Folder, knownFolder))
-	if err != nil || len(files) <= c.cfg.Keep {
-		return
+// ended is why a compilation was given up.
+func (c *Compiler) ended(ctx context.Context) error {
+	if c.ctx.Err() != nil {
+		return ErrClosed
 	}
-	type known struct {
-		file, entry string
-		used        time.Time
-	}
-	var all []known
-	for _, f := range files {
-		file := filepath.Join(c.cfg.Folder, knownFolder, f.Name())
-		entry, err := os.ReadFile(file)
-		k := known{file: file}
-		if err == nil && isEntry(string(entry)) {
-			k.entry = filepath.Join(c.cfg.Folder, c.version, string(entry))
-			if info, err := os.Stat(k.entry); err == nil {
-				k.used = info.ModTime()
-			}
-		}
-		all = append(all, k)
-	}
-	slices.SortFunc(all, func(a, b known) int { return a.used.Compare(b.used) })
-	for _, k := range all[:len(all)-c.cfg.Keep] {
-		_ = os.Remove(k.file)
-		if k.entry != "" {
-			_ = os.Remove(k.entry)
-		}
-	}
-}
-
-// child runs one.
-func (c *Compiler) child(ctx context.Context, r request, work string) (reply, error) {
-	// The child dies with the thread that started it, so that no parent that is
-	// killed leaves one behind.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	c.mu.Lock()
-	c.ran++
-	c.mu.Unlock()
-	limited, cancel := context.WithTimeout(ctx, c.cfg.Time)
-	defer cancel()
-	cmd := exec.CommandContext(limited, c.cfg.Command[0], c.cfg.Command[1:]...)
-	cmd.Dir = work
-	cmd.Env = []string{
-		fmt.Sprintf("%s=%d", memoryVariable, c.cfg.Memory),
-		fmt.Sprintf("%s=%d", timeVariable, max(1, int64(c.cfg.Time/time.Second))),
-		"GOTRACEBACK=none", "GOMAXPROCS=1",
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	cmd.Stdin = bytes.NewReader(r.encode())
-	var out, complaint tail
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	cmd.WaitDelay = time.Second
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		return reply{}, ctx.Err()
-	}
-	if limited.Err() != nil {
-		return reply{}, c.slow()
-	}
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-	case errors.As(err, &exit):
-		return reply{}, c.died(exit, complaint.String())
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return reply{}, setup(err, "start the child %s", strings.Join(c.cfg.Command, " "))
-	default:
-		return reply{}, setup(err, "run the child %s", strings.Join(c.cfg.Command, " "))
-	}
-	answer, err := decodeReply(out.b)
-	if err != nil {
-		return reply{}, &Error{Kind: Protocol, Reason: fmt.Sprintf("the child %s does not answer as one", strings.Join(c.cfg.Command, " ")), Operator: true, Err: err}
-	}
-	c.mu.Lock()
-	c.report = answer.Protections
-	c.mu.Unlock()
-	if answer.Refused != "" {
-		return reply{}, &Error{Kind: Invalid, Reason: answer.Refused}
-	}
-	return answer, nil
-}
-
-func (c *Compiler) slow() error {
-	return &Error{Kind: Time, Reason: fmt.Sprintf("compiling takes more than %v", c.cfg.Time), Fix: "make the module smaller or its functions simpler"}
-}
-
-// died says why a child ended without an answer.
-func (c *Compiler) died(exit *exec.ExitError, complaint string) error {
-	if line, _, _ := strings.Cut(strings.TrimSpace(complaint), "\n"); line != "" {
-		complaint = line
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	switch {
-	case ok && status.Signaled() && status.Signal() == syscall.SIGXCPU:
-		return c.slow()
-	case strings.Contains(complaint, "out of memory") || strings.Contains(complaint, "cannot allocate memory"):
-		return &Error{Kind: Memory, Reason: fmt.Sprintf("compiling takes more than %d bytes of address space", c.cfg.Memory), Fix: "make the module smaller or its functions simpler"}
-	case ok && status.Signaled():
-		return &Error{Kind: Crashed, Reason: fmt.Sprintf("the compiler was ended by %v", status.Signal())}
-	case ok && status.ExitStatus() == exitSetup:
-		return setup(nil, "the child cannot protect itself: %s", complaint)
-	}
-	return &Error{Kind: Crashed, Reason: fmt.Sprintf("the compiler ended with status %d: %s", exit.ExitCode(), complaint)}
-}
-
-// tail keeps the first bytes that a child writes and drops the rest.
-type tail struct{ b []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p[:min(len(p), max(0, maxReply-len(t.b)))]...)
-	return len(p), nil
-}
-
-func (t *tail) String() string { return strings.ToValidUTF8(string(t.b), "?") }
-
-// decodeReply reads a child's answer strictly.
-func decodeReply(b []byte) (reply, error) {
-	var r reply
-	if len(b) >= maxReply {
-		return r, fmt.Errorf("it wrote %d bytes or more, at most %d are read", len(b), maxReply-1)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		return reply{}, fmt.Errorf("it wrote no answer: %w", err)
-	}
-	if d.More() {
-		return reply{}, errors.New("it wrote more than an answer")
-	}
-	if r.Protocol != protocol {
-		return reply{}, fmt.Errorf("it speaks protocol %d, this process %d", r.Protocol, protocol)
-	}
-	return r, nil
+	return context.Cause(ctx)
 }

@@ -59,11 +59,35 @@ func children() map[string]func() int {
 		"future": func() int { return answer(reply{Protocol: protocol + 1}) },
 		"other":  func() int { return answer(reply{Protocol: protocol, Version: "wazero-v9-s390x-linux"}) },
 		"empty": func() int {
-			names, _ := filepath.Glob("../wazero-*")
-			return answer(reply{Protocol: protocol, Version: filepath.Base(names[0])})
+			version, sample, err := fingerprint(context.Background(), "sample")
+			if err != nil {
+				return 1
+			}
+			return answer(reply{Protocol: protocol, Version: version, Sample: sample})
+		},
+		"sample": func() int {
+			version, _, err := fingerprint(context.Background(), "sample")
+			if err != nil {
+				return 1
+			}
+			return answer(reply{Protocol: protocol, Version: version, Sample: strings.Repeat("0", 64)})
+		},
+		"busy": func() int { // the kernel ends it first
+			if err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: 1, Max: 1}); err != nil {
+				return 1
+			}
+			runtime.GOMAXPROCS(2)
+			for range 2 {
+				go func() {
+					for n := uint(0); ; n++ {
+						_ = n
+					}
+				}()
+			}
+			select {}
 		},
 		"fails":  func() int { fmt.Fprintln(os.Stderr, "no mood\nfor this"); return 7 },
-		"killed": func() int { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} },
+		"killed": func() int { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); return 1 },
 		"stalls": func() int { time.Sleep(time.Hour); return 0 },
 	}
 }
@@ -91,15 +115,20 @@ func compiler(t testing.TB, which string, change func(*Config)) *Compiler {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return c
 }
 
-// files are all that lie below a folder.
+// files are all that lie below a folder, but for the lock.
 func files(t testing.TB, dir string) []string {
 	t.Helper()
 	var out []string
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
-		if err == nil && !info.IsDir() {
+		if err == nil && !info.IsDir() && info.Name() != lockFile {
 			out = append(out, path)
 		}
 		return err
@@ -130,32 +159,26 @@ func TestCompiledElsewhereFoundHere(t *testing.T) {
 	if len(before) != 2 {
 		t.Fatalf("the cache holds %v, want the code and its note", before)
 	}
-	load := func() {
-		cache, err := c.Cache()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfigCompiler().WithMemoryLimitPages(256).WithDebugInfoEnabled(false).WithCompilationCache(cache))
-		if _, err := r.CompileModule(t.Context(), wasm); err != nil {
-			t.Error(err)
-		}
-		if err := errors.Join(r.Close(t.Context()), cache.Close(t.Context())); err != nil {
-			t.Error(err)
-		}
+	load := func() error { return c.Exclusive(func() error { return c.load(t, wasm) }) }
+	if err := load(); err != nil {
+		t.Fatal(err)
 	}
-	load()
 	if after := files(t, c.cfg.Folder); strings.Join(after, " ") != strings.Join(before, " ") {
 		t.Errorf("the engine compiled it again: before %v, after %v", before, after)
 	}
-	// It would have shown: without the entry the engine compiles, and adds one.
+	// It would have shown: without the entry the engine compiles, and that is
+	// found out.
+	var lost *Error
 	for _, f := range before {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	load()
-	if after := files(t, c.cfg.Folder); len(after) != 1 {
-		t.Errorf("without the entry, the cache holds %v", after)
+	if err := load(); !errors.As(err, &lost) || lost.Kind != Missed || !lost.Operator {
+		t.Errorf("without the entry: error %v, want that it was missed", err)
+	}
+	if after := files(t, c.cfg.Folder); len(after) != 0 {
+		t.Errorf("what was compiled here is still there: %v", after)
 	}
 	// A new compiler on the folder, as after a restart.
 	if err := c.Compile(t.Context(), wasm, 256); err != nil || c.Children() != 2 {
@@ -167,6 +190,114 @@ func TestCompiledElsewhereFoundHere(t *testing.T) {
 	}
 	if err := again.Compile(t.Context(), wasm, 256); err != nil || again.Children() != 0 {
 		t.Errorf("on a filled folder: %v, %d children", err, again.Children())
+	}
+	if err := errors.Join(again.Exclusive(func() error { return again.load(t, wasm) }), again.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// load has the engine of this process load a module, as package host does.
+func (c *Compiler) load(t testing.TB, wasm []byte) error {
+	cache, err := c.Cache()
+	if err != nil {
+		return err
+	}
+	r := wazero.NewRuntimeWithConfig(t.Context(), engineConfig(cache, 256))
+	_, err = r.CompileModule(t.Context(), wasm)
+	return errors.Join(err, r.Close(t.Context()), cache.Close(t.Context()))
+}
+
+// An entry that is damaged is compiled again, and one that lies there without
+// having been made by a child is removed when the folder is opened.
+func TestDamageIsMended(t *testing.T) {
+	c := compiler(t, "compile", nil)
+	wasm := good(t)
+	if err := c.Compile(t.Context(), wasm, 256); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := filepath.Glob(filepath.Join(c.cfg.Folder, "wazero-*", "*"))
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	whole, err := os.ReadFile(entries[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, damage := range [][]byte{nil, whole[:len(whole)-1], append(bytes.Clone(whole), 0), append([]byte("WAZEVO\x01x"), whole[8:]...), append(bytes.Clone(whole[:len(whole)/2]), append([]byte{^whole[len(whole)/2]}, whole[len(whole)/2+1:]...)...)} {
+		if err := os.WriteFile(entries[0], damage, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := c.Exclusive(func() error { return errors.Join(c.Compile(t.Context(), wasm, 256), c.load(t, wasm)) })
+		if err != nil || c.Children() != n+2 {
+			t.Errorf("damage %d: %v, %d children", n, err, c.Children())
+		}
+	}
+	note := files(t, filepath.Join(c.cfg.Folder, notesFolder))[0]
+	if err := os.WriteFile(note, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := files(t, c.cfg.Folder); len(left) != 1 || left[0] != note {
+		t.Errorf("it left %v", left)
+	}
+	if err := errors.Join(again.Compile(t.Context(), wasm, 256), again.Close()); err != nil || again.Children() != 1 {
+		t.Errorf("%v, %d children", err, again.Children())
+	}
+}
+
+// A child that died long ago left its folder, another that may still run keeps
+// it.
+func TestOldFoldersAreRemoved(t *testing.T) {
+	c := compiler(t, "compile", nil)
+	old, young := filepath.Join(c.cfg.Folder, workPrefix+"1"), filepath.Join(c.cfg.Folder, workPrefix+"2")
+	past := time.Now().Add(-2 * time.Hour)
+	if err := errors.Join(os.Mkdir(old, 0o700), os.Mkdir(young, 0o700), os.Chtimes(old, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old one: %v", err)
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Error(err)
+	}
+}
+
+// A compiler that is closed ends its child, and takes nothing more.
+func TestClose(t *testing.T) {
+	c, err := New(Config{Command: command("stalls"), Folder: filepath.Join(t.TempDir(), "cache")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- c.Compile(t.Context(), good(t), 256) }()
+	for c.Children() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-got:
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("the compilation that was going on: %v", err)
+		}
+	default:
+		t.Error("Close did not wait for it")
+	}
+	for what, err := range map[string]error{
+		"Compile": c.Compile(t.Context(), good(t), 256), "Exclusive": c.Exclusive(func() error { return nil }), "Close": c.Close(),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after Close: %v", what, err)
+		}
 	}
 }
 
@@ -185,7 +316,8 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 		{"other", Setup, true, "the child compiles for wazero-v9-s390x-linux, this process runs wazero-"},
 		{"empty", Protocol, true, "left 0 files"},
 		{"fails", Crashed, false, "status 7: no mood"},
-		{"killed", Crashed, false, "ended by killed"},
+		{"sample", Setup, true, "other features of the processor"},
+		{"killed", Crashed, false, `ended by the signal "killed"`},
 		{"stalls", Time, false, "compiling takes more than 1.5s; make the module smaller"},
 	} {
 		t.Run(c.which, func(t *testing.T) {
@@ -228,6 +360,22 @@ func TestLimits(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Time || e.Operator {
 			t.Errorf("error %v, want one about time", err)
+		}
+	})
+	t.Run("time of the processor", func(t *testing.T) {
+		c := compiler(t, "busy", func(cfg *Config) { cfg.Time = time.Second })
+		err := c.Compile(t.Context(), good(t), 256)
+		var e *Error
+		if !errors.As(err, &e) || e.Kind != Time || e.Operator || e.Limit != 1000 {
+			t.Errorf("error %v, want one about time", err)
+		}
+	})
+	t.Run("size", func(t *testing.T) {
+		c := compiler(t, "compile", nil)
+		err := c.Compile(t.Context(), make([]byte, maxModule+1), 256)
+		var e *Error
+		if !errors.As(err, &e) || e.Kind != Invalid || e.Operator || e.Limit != maxModule || c.Children() != 0 {
+			t.Errorf("error %v, want one about size", err)
 		}
 	})
 	t.Run("not valid", func(t *testing.T) {
@@ -302,7 +450,7 @@ func TestFolderMustBeOurs(t *testing.T) {
 func TestKeepsWhatIsUsed(t *testing.T) {
 	c := compiler(t, "compile", func(cfg *Config) { cfg.Keep = 2 })
 	for n := range 4 {
-		if err := c.Compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n)), 256); err != nil { // a custom section
+		if err := c.Exclusive(func() error { return c.Compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n)), 256) }); err != nil { // a custom section
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond) // files are told apart by their times
@@ -478,6 +626,16 @@ func TestChildByHand(t *testing.T) {
 	if status := Child([]string{"x"}, strings.NewReader("hello"), &bytes.Buffer{}, &complaints); status != exitInput || !strings.Contains(complaints.String(), "kvferry's own use") {
 		t.Errorf("status %d: %s", status, complaints.String())
 	}
+}
+
+func FuzzNote(f *testing.F) {
+	f.Add(note{strings.Repeat("0a", 32), [32]byte{1}}.encode())
+	f.Add([]byte("heads"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n, ok := parseNote(b); ok && !bytes.Equal(n.encode(), b) {
+			t.Errorf("%q was read as %q", b, n.encode())
+		}
+	})
 }
 
 func FuzzRequest(f *testing.F) {

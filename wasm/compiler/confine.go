@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"syscall"
 
@@ -30,11 +29,8 @@ func confine(command []string, memory, seconds uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up new rights: %w", err)
 	}
-	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	if p.Landlock, err = landlock(program); err != nil {
+	var err error
+	if p.Landlock, err = landlock(); err != nil {
 		return err
 	}
 	told, err := json.Marshal(p)
@@ -42,13 +38,17 @@ func confine(command []string, memory, seconds uint64) error {
 		panic("compiler: " + err.Error()) // four booleans
 	}
 	env := []string{stageVariable + "=" + string(told), "GOTRACEBACK=none", "GOMAXPROCS=1"}
-	return fmt.Errorf("start again as %s: %w", program, syscall.Exec(program, command, env))
+	return fmt.Errorf("start again: %w", syscall.Exec(itself, command, env))
 }
+
+// itself is the file of this program, though another may lie under its name by
+// now.
+const itself = "/proc/self/exe"
 
 // landlock allows this thread, and the program that it becomes, to write below
 // the working folder only, and to read there, this program and what it is linked
 // with. It reports false where the kernel cannot.
-func landlock(program string) (bool, error) {
+func landlock() (bool, error) {
 	version, err := landlockVersion()
 	if err != nil {
 		return false, nil // not in this kernel, or turned off
@@ -70,7 +70,7 @@ func landlock(program string) (bool, error) {
 	defer unix.Close(rules)
 	for path, access := range map[string]uint64{
 		".":                  handled,
-		program:              unix.LANDLOCK_ACCESS_FS_READ_FILE,
+		itself:               unix.LANDLOCK_ACCESS_FS_READ_FILE,
 		"/lib":               read, // where the program is linked dynamically
 		"/lib64":             read,
 		"/usr/lib":           read,

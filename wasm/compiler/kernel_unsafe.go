@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,9 +45,12 @@ func landlockRestrict(rules int) error {
 // install puts a seccomp filter on every thread of the process.
 func install(program []unix.SockFilter) error {
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&f)))
+	thread, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&f)))
 	if e != 0 {
 		return e
+	}
+	if thread != 0 { // which has a filter of its own
+		return fmt.Errorf("thread %d does not take it", thread)
 	}
 	return nil
 }

@@ -74,6 +74,7 @@ func readRequest(in io.Reader) (request, error) {
 type reply struct {
 	Protocol    int         `json:"protocol"`
 	Version     string      `json:"version"`           // of the engine and the processor, as the cache names it
+	Sample      string      `json:"sample"`            // the entry of the sample, as fingerprint has it
 	Refused     string      `json:"refused,omitempty"` // why the engine does not compile the module
 	Protections Protections `json:"protections"`
 }

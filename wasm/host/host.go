@@ -2,11 +2,16 @@
 // the hooks of package abi. It is the only package that knows the engine
 // (wazero).
 //
-// A guest gets a memory limit, no imports but a capped log, no clock, no
-// randomness and no state: every call starts from the same memory and globals.
-// An instance that trapped is thrown away. Guests are not metered yet, so only
-// modules whose digest is allowed run, and the loop of any other could hold up
-// the process; prepare is the place where preflight and metering go.
+// A guest gets a memory limit, no imports but a capped log, no clock that tells
+// time, no randomness and no state: every call starts from the same memory and
+// globals. What it does costs fuel, and a call that has none left ends. An
+// instance that trapped is thrown away.
+//
+// A module is loaded in this order: preflight (package meter: limits, imports,
+// no start function), manifest and exports, validation by the engine as it is,
+// metering, compilation of the result. Only what the operator trusts is compiled
+// in this process: engines have no limits of their own, and the preflight's are
+// all that stands between a module and the compiler there.
 package host
 
 import (
@@ -27,6 +32,7 @@ import (
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/meter"
 	"github.com/kvferry/kvferry/wasm/module"
 )
 
@@ -36,20 +42,26 @@ const (
 	exportArena  = "kvferry_arena"
 	exportSelect = "kvferry_select_layout"
 	exportRemap  = "kvferry_remap"
+	exportBegin  = "_initialize"
 	importModule = "kvferry_v1"
 	importLog    = "log"
 )
 
 const pageSize = 64 << 10
 
-// Options bound a policy. The zero value is the least that is useful.
+// Options bound a policy. The zero value is the least that is useful, for a
+// module that may be compiled.
 type Options struct {
-	Memory uint32 // bytes of linear memory, rounded up to pages; 0: 16 MiB
-	// Allowed are the digests of modules that may run unmetered; Unmetered
-	// lets any.
-	Allowed   []geometry.Digest
-	Unmetered bool
+	Memory uint32 // bytes of linear memory, rounded up to pages; 0: DefaultMemory
+	Fuel   Fuel
+	// Trusted are the digests of modules that are compiled in this process, since
+	// they are the product's own; InProcess lets any. What is neither is compiled
+	// by Compiler, and refused where that is nil.
+	Trusted   []geometry.Digest
+	InProcess bool
+	Compiler  Compiler
 	// Interpreter runs the guest in the interpreter: slower, the same answers.
+	// Nothing is compiled for it, so Compiler is not asked.
 	Interpreter bool
 	// Instances bounds how many calls run at a time, and so the memory of all
 	// instances together; more wait. 0: two more than GOMAXPROCS.
@@ -57,6 +69,21 @@ type Options struct {
 	// Log receives what the guest logs, within the caps below, from the
 	// goroutine of the call. Nil drops it.
 	Log func(level uint32, text string)
+	// Observe is told of every call of a hook, from the call's goroutine, once the
+	// guest has returned. Nil: nobody is.
+	Observe func(Call)
+}
+
+// Compiler compiles modules where it harms nobody; *compiler.Compiler is one.
+type Compiler interface {
+	// Compile compiles a metered module whose memory may have so many pages into
+	// the cache, so that the engine finds it there and compiles nothing.
+	Compile(ctx context.Context, wasm []byte, pages uint32) error
+	// Cache is a new handle of where the engine finds it. The host closes it.
+	Cache() (wazero.CompilationCache, error)
+	// Exclusive runs f while no other load uses the cache: the engine does not
+	// stand two at a time.
+	Exclusive(f func() error) error
 }
 
 // Caps on a guest's log: what is beyond them is dropped.
@@ -66,84 +93,6 @@ const (
 	MaxLogRate  = 200 // lines a second, all calls of a policy together
 )
 
-// Error is a module that cannot be a policy here. The fault is the policy's
-// unless Operator says that the configuration refuses it.
-type Error struct {
-	What     string // "import", "export", "start function", "memory", "compile", "metering", ...
-	Name     string
-	Reason   string
-	Operator bool
-	Err      error
-}
-
-func (e *Error) Error() string {
-	s := "policy module: " + e.What
-	if e.Name != "" {
-		s += " " + e.Name
-	}
-	s += ": " + e.Reason
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Fault is a guest that trapped or answered nonsense. The fault is the
-// policy's.
-type Fault struct {
-	Policy string
-	Hook   string
-	Reason string
-	Err    error
-}
-
-func (e *Fault) Error() string {
-	s := fmt.Sprintf("policy %s, hook %s: %s", e.Policy, e.Hook, e.Reason)
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap returns the cause.
-func (e *Fault) Unwrap() error { return e.Err }
-
-// Is makes a guest that trapped ErrTrap.
-func (e *Fault) Is(target error) bool { return target == ErrTrap && e.Reason == trapped }
-
-const trapped = "trapped"
-
-// Refused is a deliberate answer other than ok.
-type Refused struct {
-	Policy string
-	Hook   string
-	Status uint32 // abi.StatusDeclined, abi.StatusUnsupported or abi.StatusBadInput
-	Reason string // as the guest gave it, made printable; may be empty
-}
-
-func (e *Refused) Error() string {
-	word := map[uint32]string{abi.StatusDeclined: "declined", abi.StatusUnsupported: "does not support this", abi.StatusBadInput: "calls the input bad"}[e.Status]
-	s := fmt.Sprintf("policy %s %s (hook %s)", e.Policy, word, e.Hook)
-	if e.Reason != "" {
-		s += ": " + e.Reason
-	}
-	return s
-}
-
-// ErrClosed is returned by calls after Close.
-var ErrClosed = errors.New("wasm/host: policy is closed")
-
-// ErrTrap is what a *Fault is (errors.Is) whose guest trapped, for another
-// reason than that it had no fuel left.
-var ErrTrap = errors.New("wasm/host: the guest trapped")
-
-// ErrFuel is the cause (errors.Is) of a *Fault whose guest used up the fuel of
-// its call.
-var ErrFuel = errors.New("wasm/host: out of fuel")
-
 // Policy is a loaded module. Safe for concurrent use.
 type Policy struct {
 	manifest module.Manifest
@@ -151,16 +100,19 @@ type Policy struct {
 	opt      Options
 	pages    uint32
 	runtime  wazero.Runtime
+	cache    wazero.CompilationCache // nil: none
 	compiled wazero.CompiledModule
 
-	calls atomic.Int64
-	open  sync.WaitGroup // calls in progress
-	slots chan struct{}  // one element a call that runs
+	calls  atomic.Int64
+	memory atomic.Uint64  // bytes, the most that an instance had
+	made   atomic.Int64   // instances
+	open   sync.WaitGroup // calls in progress
+	slots  chan struct{}  // one element a call that runs
 	// reuse says that an instance may serve again. Memory and globals are put
-	// back and compared; what a module may hide elsewhere (tables, dropped
-	// segments) is not seen before there is a preflight, so a module that is not
-	// allowed by digest gets a new instance for each call.
+	// back; a module that can leave something elsewhere (in a table, or as a
+	// dropped segment) gets a new instance for each call.
 	reuse bool
+	store *memories // of linear memories
 	gate  gate
 
 	mu     sync.Mutex
@@ -171,71 +123,137 @@ type Policy struct {
 
 // Load checks and compiles a module and makes its first instance.
 //
-// Errors: *module.Error, *Error.
+// Errors: *meter.Error, *module.Error, *Error; those of Options.Compiler.
 func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 	digest := geometry.Digest(sha256.Sum256(wasm))
+	limits := meter.Policy()
+	limits.Allowed = imports()
+	if err := meter.Check(wasm, limits); err != nil {
+		return nil, err
+	}
 	manifest, err := module.ReadManifest(wasm)
 	if err != nil {
 		return nil, err
 	}
-	if !opt.Unmetered && !slices.Contains(opt.Allowed, digest) {
-		return nil, &Error{What: "metering", Name: manifest.Name, Operator: true,
-			Reason: fmt.Sprintf("module %s is not built in, and guests are not metered yet: --unsafe-unmetered runs it all the same", digest)}
-	}
 	if opt.Memory == 0 {
-		opt.Memory = 16 << 20
-	}
-	if at := module.Start(wasm); at >= 0 {
-		return nil, &Error{What: "start function", Name: manifest.Name, Reason: fmt.Sprintf("the module has one (byte %d); a policy runs in its hooks only", at)}
+		opt.Memory = DefaultMemory
 	}
 	if opt.Instances <= 0 {
 		opt.Instances = runtime.GOMAXPROCS(0) + 2
 	}
 	p := &Policy{
 		manifest: manifest, digest: digest, opt: opt, pages: (opt.Memory-1)/pageSize + 1,
-		slots: make(chan struct{}, opt.Instances), reuse: slices.Contains(opt.Allowed, digest),
-		gate: gate{now: time.Now}, idle: map[uint32][]*instance{},
+		slots: make(chan struct{}, opt.Instances), gate: gate{now: time.Now}, idle: map[uint32][]*instance{},
 	}
+	p.store = &memories{limit: uint64(p.pages) * pageSize, keep: opt.Instances}
 	if err := checkABI(manifest.ABI); err != nil {
 		return nil, err
 	}
-	if err := checkImports(wasm); err != nil {
+	if err := p.checkWants(); err != nil {
 		return nil, err
 	}
 	if err := checkMarker(wasm); err != nil {
 		return nil, err
 	}
-	prepared, err := prepare(wasm)
-	if err != nil {
-		return nil, err
-	}
-	config := wazero.NewRuntimeConfigInterpreter()
 	if !opt.Interpreter {
-		// Never NewRuntimeConfig: it falls back to the interpreter in silence,
-		// which is a hundred times slower.
 		if err := compilerSupported(); err != nil {
 			return nil, err
 		}
-		config = wazero.NewRuntimeConfigCompiler()
 	}
-	if err := p.start(ctx, config.WithMemoryLimitPages(p.pages).WithDebugInfoEnabled(false), prepared); err != nil {
-		if p.runtime != nil {
-			_ = p.runtime.Close(ctx) // the reason is err
+	trusted := slices.Contains(opt.Trusted, digest)
+	if !trusted && !opt.InProcess && !opt.Interpreter && opt.Compiler == nil {
+		e := refuse("compile", manifest.Name, "module %s is not built in, and only built-in modules are compiled in this process", digest)
+		e.Operator = true
+		return nil, e.fixed("name a compiler that runs as a process of its own, or accept that the module is compiled in this one")
+	}
+	if !trusted {
+		if err := validate(ctx, wasm, manifest.Name, p.pages); err != nil {
+			return nil, err
 		}
+	}
+	keeps, err := meter.Keeps(wasm)
+	if err != nil {
+		return nil, err
+	}
+	p.reuse = keeps == ""
+	metered, err := meter.Meter(wasm, meter.Options{Globals: true})
+	if err != nil {
+		return nil, err
+	}
+	if trusted || opt.InProcess || opt.Interpreter {
+		err = p.start(ctx, metered, nil)
+	} else if err = opt.Compiler.Compile(ctx, metered, p.pages); err == nil {
+		// What took long came first, while others may load; start finds it done.
+		err = opt.Compiler.Exclusive(func() error { return p.start(ctx, metered, opt.Compiler) })
+	}
+	if err != nil {
+		_ = p.end(ctx) // the reason is err
 		return nil, err
 	}
 	return p, nil
 }
 
-// start makes the runtime and loads the module. A panic of the engine, which a
-// module may provoke, is an error.
-func (p *Policy) start(ctx context.Context, config wazero.RuntimeConfig, wasm []byte) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = &Error{What: "compile", Name: p.manifest.Name, Reason: fmt.Sprintf("the engine panicked: %v", r)}
+// checkWants refuses a policy that says that it needs more than it would get.
+func (p *Policy) checkWants() error {
+	over := func(what string, got, limit uint64, unit, how string) error {
+		e := refuse(what, p.manifest.Name, "the manifest wants %d%s, this host gives at most %d", got, unit, limit)
+		e.Got, e.Limit = got, limit
+		return e.fixed("%s", how)
+	}
+	if limit := uint64(p.pages) * pageSize; p.manifest.Memory > limit {
+		return over("memory", p.manifest.Memory, limit, " bytes", "make the policy need less, or have the operator raise its memory limit")
+	}
+	for _, h := range p.manifest.Hooks {
+		if limit := p.opt.FuelOf(h); p.manifest.Fuel > limit {
+			return over("fuel", p.manifest.Fuel, limit, " for a call of "+h, "make the policy need less, or have the operator raise the fuel of the hook")
 		}
-	}()
-	p.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	}
+	return nil
+}
+
+// validate has the engine look at a module as it is. The interpreter does it: it
+// compiles next to nothing.
+func validate(ctx context.Context, wasm []byte, name string, pages uint32) (err error) {
+	defer recovered(name, &err)
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(pages).WithDebugInfoEnabled(false))
+	defer func() { _ = r.Close(ctx) }() // it ran nothing
+	if _, err := r.CompileModule(ctx, wasm); err != nil {
+		return invalid(name, err)
+	}
+	return nil
+}
+
+func invalid(name string, err error) error {
+	return refuse("validation", name, "the module is not valid, or wants more than it may have").because(err)
+}
+
+// recovered makes a panic of the engine, which a module may provoke, an error.
+func recovered(name string, err *error) {
+	if r := recover(); r != nil {
+		*err = refuse("compile", name, "the engine panicked: %v", r)
+	}
+}
+
+// start makes the runtime and loads the metered module, compiled by another
+// process or, where that is nil, in this one.
+func (p *Policy) start(ctx context.Context, wasm []byte, other Compiler) (err error) {
+	defer recovered(p.manifest.Name, &err)
+	config := wazero.NewRuntimeConfigInterpreter()
+	if !p.opt.Interpreter {
+		// Never NewRuntimeConfig: it falls back to the interpreter in silence,
+		// which is a hundred times slower.
+		config = wazero.NewRuntimeConfigCompiler()
+	}
+	if other != nil {
+		if err := other.Compile(ctx, wasm, p.pages); err != nil {
+			return err
+		}
+		if p.cache, err = other.Cache(); err != nil {
+			return err
+		}
+		config = config.WithCompilationCache(p.cache)
+	}
+	p.runtime = wazero.NewRuntimeWithConfig(ctx, config.WithMemoryLimitPages(p.pages).WithDebugInfoEnabled(false))
 	return p.load(ctx, wasm)
 }
 
@@ -244,10 +262,10 @@ func (p *Policy) start(ctx context.Context, config wazero.RuntimeConfig, wasm []
 func checkABI(r module.ABIRange) error {
 	low, high := r.Minors()
 	if low > high {
-		return &Error{What: "manifest", Name: "abi", Reason: fmt.Sprintf("%s to %s is no range", r.Min, r.Max)}
+		return refuse("manifest", "abi", "%s to %s is no range", r.Min, r.Max)
 	}
 	if low > abi.Minor {
-		return &Error{What: "manifest", Name: "abi", Reason: fmt.Sprintf("the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor)}
+		return refuse("manifest", "abi", "the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor).fixed("build it for kvferry/%d.%d, or run it in a later kvferry", abi.Major, abi.Minor)
 	}
 	return nil
 }
@@ -262,7 +280,7 @@ func checkMarker(wasm []byte) error {
 	for _, e := range exports {
 		if e.Name == module.Marker {
 			if e.Kind != module.Global {
-				return &Error{What: "export", Name: module.Marker, Reason: fmt.Sprintf("is a %s, want an immutable i32 global", e.Kind)}
+				return exported(module.Marker, "is a %s, want an immutable i32 global", e.Kind)
 			}
 			return nil
 		}
@@ -273,53 +291,39 @@ func checkMarker(wasm []byte) error {
 	if other == "" {
 		other = " and the module does not, or it was not sealed"
 	}
-	return &Error{What: "export", Name: module.Marker, Reason: fmt.Sprintf("missing: this host speaks kvferry/%d%s", abi.Major, other)}
+	return exported(module.Marker, "missing: this host speaks kvferry/%d%s", abi.Major, other).fixed("seal the module with kvferry policy build")
 }
 
 // markerPrefix is what the markers of all majors begin with.
 const markerPrefix = "kvferry_abi_v"
-
-// checkImports refuses by name what a policy may not import.
-func checkImports(wasm []byte) error {
-	imports, err := module.Imports(wasm)
-	if err != nil {
-		return err
-	}
-	for _, i := range imports {
-		switch {
-		case i.Kind == module.Memory:
-			return &Error{What: "import", Name: i.Module + "." + i.Name, Reason: "a policy brings its own memory"}
-		case i.Module != importModule || i.Name != importLog || i.Kind != module.Function:
-			return &Error{What: "import", Name: i.Module + "." + i.Name, Reason: fmt.Sprintf("is a %s; a policy imports the function %s.%s and nothing else", i.Kind, importModule, importLog)}
-		}
-	}
-	return nil
-}
-
-// prepare is the seam for preflight and metering: the bytes of the module in,
-// the bytes that are compiled out.
-func prepare(wasm []byte) ([]byte, error) { return wasm, nil }
 
 func compilerSupported() error {
 	switch runtime.GOARCH {
 	case "amd64", "arm64":
 		return nil
 	}
-	return &Error{What: "compile", Reason: fmt.Sprintf("no compiler for %s", runtime.GOARCH), Operator: true}
+	e := refuse("compile", "", "no compiler for %s", runtime.GOARCH)
+	e.Operator = true
+	return e
 }
 
 func (p *Policy) load(ctx context.Context, wasm []byte) error {
 	host := p.runtime.NewHostModuleBuilder(importModule)
 	host.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(p.log), []api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32}, nil).Export(importLog)
 	if _, err := host.Instantiate(ctx); err != nil {
-		return &Error{What: "compile", Reason: "make the log import", Err: err}
+		return refuse("compile", "", "make the log import").because(err)
 	}
 	var err error
 	if p.compiled, err = p.runtime.CompileModule(ctx, wasm); err != nil {
-		return &Error{What: "compile", Name: p.manifest.Name, Reason: "the module is not valid, or wants more than it may have", Err: err}
+		return invalid(p.manifest.Name, err)
 	}
 	if err := p.check(); err != nil {
 		return err
+	}
+	if p.usesWASI() {
+		if err := p.wasi(ctx, p.runtime.NewHostModuleBuilder(wasiModule)); err != nil {
+			return refuse("compile", "", "make the imports of %s", wasiModule).because(err)
+		}
 	}
 	// The first instance shows whether there can be any.
 	i, err := p.instantiate(ctx, leastArena)
@@ -331,36 +335,53 @@ func (p *Policy) load(ctx context.Context, wasm []byte) error {
 	return nil
 }
 
+// usesWASI says that it is a guest that brings a runtime of its own.
+func (p *Policy) usesWASI() bool {
+	return slices.ContainsFunc(p.compiled.ImportedFunctions(), func(f api.FunctionDefinition) bool {
+		m, _, _ := f.Import()
+		return m == wasiModule
+	})
+}
+
 // check refuses by name what the ABI does not have.
 func (p *Policy) check() error {
 	for _, f := range p.compiled.ImportedFunctions() {
 		m, n, _ := f.Import()
-		if !slices.Equal(f.ParamTypes(), []api.ValueType{api.ValueTypeI32, api.ValueTypeI32, api.ValueTypeI32}) || len(f.ResultTypes()) != 0 {
-			return &Error{What: "import", Name: m + "." + n, Reason: "its type is not (i32 i32 i32) to ()"}
+		params, results := signature(m, n)
+		if !slices.Equal(f.ParamTypes(), letters(params)) || !slices.Equal(f.ResultTypes(), letters(results)) {
+			e := refuse("import", m+"."+n, "its type is (%s) to (%s), want (%s) to (%s)", types(f.ParamTypes()), types(f.ResultTypes()), types(letters(params)), types(letters(results)))
+			e.Func = int(f.Index())
+			return e
 		}
 	}
 	if _, ok := p.compiled.ExportedMemories()[exportMemory]; !ok {
-		return &Error{What: "export", Name: exportMemory, Reason: "missing"}
+		return exported(exportMemory, "missing")
 	}
 	functions := p.compiled.ExportedFunctions()
-	for _, name := range []string{"_start", "_initialize"} {
-		if _, ok := functions[name]; ok {
-			return &Error{What: "export", Name: name, Reason: "a policy has no start function"}
-		}
+	if _, ok := functions["_start"]; ok {
+		return exported("_start", "a policy has no start function").fixed("build it as a library (a reactor), not as a program")
 	}
 	i32, i64 := api.ValueTypeI32, api.ValueTypeI64
 	want := map[string][2][]api.ValueType{exportArena: {{i32}, {i32}}}
 	for _, h := range p.manifest.Hooks {
 		want["kvferry_"+h] = [2][]api.ValueType{{i32, i32, i32, i32}, {i64}}
 	}
+	if _, ok := functions[exportBegin]; ok {
+		if !p.usesWASI() {
+			return exported(exportBegin, "a policy has no start function").fixed("leave it out: nothing but a guest that brings a runtime of its own, and so imports %s, has one", wasiModule)
+		}
+		want[exportBegin] = [2][]api.ValueType{}
+	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		t := want[name]
 		f, ok := functions[name]
 		if !ok {
-			return &Error{What: "export", Name: name, Reason: "missing, though the manifest or the ABI has it"}
+			return exported(name, "missing, though the manifest or the ABI has it")
 		}
 		if !slices.Equal(f.ParamTypes(), t[0]) || !slices.Equal(f.ResultTypes(), t[1]) {
-			return &Error{What: "export", Name: name, Reason: fmt.Sprintf("its type is (%s) to (%s), want (%s) to (%s)", types(f.ParamTypes()), types(f.ResultTypes()), types(t[0]), types(t[1]))}
+			e := exported(name, "its type is (%s) to (%s), want (%s) to (%s)", types(f.ParamTypes()), types(f.ResultTypes()), types(t[0]), types(t[1]))
+			e.Func = int(f.Index())
+			return e
 		}
 	}
 	return nil
@@ -389,6 +410,12 @@ func (p *Policy) Digest() geometry.Digest { return p.digest }
 // Manifest is what the module says of itself.
 func (p *Policy) Manifest() module.Manifest { return p.manifest }
 
+// FuelOf is what a call of a hook may use.
+func (p *Policy) FuelOf(hook string) uint64 { return p.opt.FuelOf(hook) }
+
+// Memory is how many bytes of linear memory an instance had at most so far.
+func (p *Policy) Memory() uint64 { return p.memory.Load() }
+
 // Calls is the number of hook calls so far.
 func (p *Policy) Calls() int64 { return p.calls.Load() }
 
@@ -403,5 +430,23 @@ func (p *Policy) Close(ctx context.Context) error {
 	p.closed = true
 	p.mu.Unlock()
 	p.open.Wait()
-	return p.runtime.Close(ctx)
+	return p.end(ctx)
+}
+
+// end gives everything back. No call is in progress, and none comes.
+func (p *Policy) end(ctx context.Context) error {
+	var errs []error
+	if p.runtime != nil {
+		errs = append(errs, p.runtime.Close(ctx))
+	}
+	if p.cache != nil {
+		errs = append(errs, p.cache.Close(ctx))
+	}
+	for _, list := range p.idle {
+		for _, i := range list {
+			i.forget()
+		}
+	}
+	p.store.close()
+	return errors.Join(errs...)
 }

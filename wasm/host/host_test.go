@@ -11,6 +11,7 @@ import (
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/meter"
 	"github.com/kvferry/kvferry/wasm/module"
 )
 
@@ -21,7 +22,7 @@ var question = (&abi.RemapIn{}).Encode()
 
 func load(t testing.TB, wasm []byte, opt Options) *Policy {
 	t.Helper()
-	opt.Allowed = append(opt.Allowed, sha256.Sum256(wasm))
+	opt.InProcess = true
 	p, err := Load(ctx, wasm, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -65,9 +66,9 @@ func TestLoadRefusesByName(t *testing.T) {
 		g    *guest
 		want string // of the error
 	}{
-		{"no module", &guest{raw: []byte("#!/bin/sh\n")}, "header: no core WebAssembly module"},
-		{"a component", &guest{raw: []byte("\x00asm\x0d\x00\x01\x00")}, "header: no core WebAssembly module"},
-		{"cut off", change(func(g *guest) { b := g.bytes(); g.raw = b[:len(b)-3] }), "section size: reaches past the module"},
+		{"no module", &guest{raw: []byte("#!/bin/sh\n")}, "header: no WebAssembly module"},
+		{"a component", &guest{raw: []byte("\x00asm\x0d\x00\x01\x00")}, "byte 4: header: version 65549, want a core module of version 1 (no component)"},
+		{"cut off", change(func(g *guest) { b := g.bytes(); g.raw = b[:len(b)-3] }), "byte 131: section size: 111 of them cannot be in 108 bytes"},
 		{"no manifest", change(func(g *guest) { g.manifest = "" }), "section kvferry.manifest: missing"},
 		{"manifest no JSON", change(func(g *guest) { g.manifest = "heads" }), "manifest: JSON"},
 		{"manifest for a later minor", change(func(g *guest) { g.manifest = strings.ReplaceAll(soundManifest, "1.0", "1.7") }), "wants kvferry/1.7 or later, this host speaks kvferry/1.0"},
@@ -76,7 +77,7 @@ func TestLoadRefusesByName(t *testing.T) {
 		{"start section", change(func(g *guest) {
 			g.funcs = append(g.funcs, function{typeNone, body()})
 			g.start = []byte{2}
-		}), "start function"},
+		}), "byte 113: start function: code that runs before any call is not allowed"},
 		{"_start", change(func(g *guest) {
 			g.funcs = append(g.funcs, function{typeNone, body()})
 			g.exports = append(g.exports, export("_start", 0, 2))
@@ -87,19 +88,19 @@ func TestLoadRefusesByName(t *testing.T) {
 		}), "export _initialize: a policy has no start function"},
 		{"imported function", change(func(g *guest) {
 			g.imports = [][]byte{imported("wasi_snapshot_preview1", "clock_time_get", 0, typeArena)}
-		}), "import wasi_snapshot_preview1.clock_time_get: is a function"},
-		{"imported memory", change(func(g *guest) { g.imports, g.memory = [][]byte{imported("env", "memory", 2, 0, 1)}, nil }), "import env.memory: a policy brings its own memory"},
-		{"imported table", change(func(g *guest) { g.imports = [][]byte{imported("env", "table", 1, 0x70, 0, 1)} }), "import env.table: is a table"},
-		{"imported global", change(func(g *guest) { g.imports = [][]byte{imported("env", "now", 3, 0x7f, 1)} }), "import env.now: is a global"},
-		{"log as a global", change(func(g *guest) { g.imports = [][]byte{imported("kvferry_v1", "log", 3, 0x7f, 0)} }), "import kvferry_v1.log: is a global"},
+		}), "function 0: import wasi_snapshot_preview1.clock_time_get: its type is (i32) to (i32), want (i32 i64 i32) to (i32)"},
+		{"imported memory", change(func(g *guest) { g.imports, g.memory = [][]byte{imported("env", "memory", 2, 0, 1)}, nil }), "byte 36: import env.memory: the memory is not among what may be imported"},
+		{"imported table", change(func(g *guest) { g.imports = [][]byte{imported("env", "table", 1, 0x70, 0, 1)} }), "import env.table: the table is not among"},
+		{"imported global", change(func(g *guest) { g.imports = [][]byte{imported("env", "now", 3, 0x7f, 1)} }), "import env.now: the global is not among"},
+		{"log as a global", change(func(g *guest) { g.imports = [][]byte{imported("kvferry_v1", "log", 3, 0x7f, 0)} }), "import kvferry_v1.log: the global is not among"},
 		{"log of another type", change(func(g *guest) {
 			g.imports = [][]byte{imported("kvferry_v1", "log", 0, typeArena)}
 			g.exports = [][]byte{export("memory", 2, 0), export("kvferry_arena", 0, 1), export("kvferry_remap", 0, 2), export("kvferry_abi_v1", 3, 0)}
-		}), "import kvferry_v1.log: its type is not (i32 i32 i32) to ()"},
-		{"another function of ours", change(func(g *guest) { g.imports = [][]byte{imported("kvferry_v1", "now", 0, typeLog)} }), "import kvferry_v1.now: is a function"},
+		}), "function 0: import kvferry_v1.log: its type is (i32) to (i32), want (i32 i32 i32) to ()"},
+		{"another function of ours", change(func(g *guest) { g.imports = [][]byte{imported("kvferry_v1", "now", 0, typeLog)} }), "import kvferry_v1.now: the function is not among"},
 		{"no memory at all", change(func(g *guest) { g.memory, g.exports = nil, g.exports[1:] }), "export memory: missing"},
 		{"memory not exported", without("memory"), "export memory: missing"},
-		{"memory over the limit", change(func(g *guest) { g.memory = append([]byte{0}, uleb(300)...) }), "wants more than it may have"},
+		{"memory over the limit", change(func(g *guest) { g.memory = append([]byte{0}, uleb(300)...) }), "byte 41: pages of memory at the start: 300, at most 256 are allowed"},
 		{"no arena", without("kvferry_arena"), "export kvferry_arena: missing"},
 		{"no hook", without("kvferry_remap"), "export kvferry_remap: missing"},
 		{"hook of another type", change(func(g *guest) { g.types[typeHook] = "iiil>l" }), "export kvferry_remap: its type is (i32 i32 i32 i64) to (i64), want (i32 i32 i32 i32) to (i64)"},
@@ -119,43 +120,41 @@ func TestLoadRefusesByName(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wasm := c.g.bytes()
-			p, err := Load(ctx, wasm, Options{Allowed: []geometry.Digest{sha256.Sum256(wasm)}})
+			p, err := Load(ctx, wasm, Options{InProcess: true})
 			if err == nil {
 				t.Fatal(errors.Join(errors.New("loaded"), p.Close(ctx)))
 			}
 			var here *Error
 			var read *module.Error
-			if !errors.As(err, &here) && !errors.As(err, &read) || !strings.Contains(err.Error(), c.want) {
+			var preflight *meter.Error
+			if !errors.As(err, &here) && !errors.As(err, &read) && !errors.As(err, &preflight) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %q, want a typed one with %q", err, c.want)
 			}
 		})
 	}
 }
 
-// A module that is not allowed by its digest runs only where the operator says
-// so; the error names the flag.
-func TestUnmeteredModules(t *testing.T) {
+// What is not built in is compiled elsewhere, or where the operator says so; the
+// error says how.
+func TestWhoCompiles(t *testing.T) {
 	wasm := sound(answer(abi.StatusDeclined, 0)...).bytes()
-	_, err := Load(ctx, wasm, Options{Allowed: []geometry.Digest{sha256.Sum256(nil)}})
+	_, err := Load(ctx, wasm, Options{Trusted: []geometry.Digest{sha256.Sum256(nil)}})
 	var e *Error
-	if !errors.As(err, &e) || e.What != "metering" || !e.Operator {
-		t.Fatalf("error %v, want one of the operator's about metering", err)
+	if !errors.As(err, &e) || e.What != "compile" || !e.Operator || e.Fix == "" || !strings.Contains(err.Error(), geometry.Digest(sha256.Sum256(wasm)).String()) {
+		t.Fatalf("error %v, want one of the operator's about the module", err)
 	}
-	for _, want := range []string{"--unsafe-unmetered", geometry.Digest(sha256.Sum256(wasm)).String()} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not name %s", err, want)
+	for name, opt := range map[string]Options{"trusted": {Trusted: []geometry.Digest{sha256.Sum256(wasm)}}, "in process": {InProcess: true}, "interpreter": {Interpreter: true}} {
+		p, err := Load(ctx, wasm, opt)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
-	}
-	p, err := Load(ctx, wasm, Options{Unmetered: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var refused *Refused
-	if _, err := p.Remap(ctx, question); !errors.As(err, &refused) {
-		t.Errorf("error %v, want a refusal", err)
-	}
-	if err := p.Close(ctx); err != nil {
-		t.Error(err)
+		var refused *Refused
+		if _, err := p.Remap(ctx, question); !errors.As(err, &refused) {
+			t.Errorf("%s: error %v, want a refusal", name, err)
+		}
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -181,7 +180,8 @@ func TestFaults(t *testing.T) {
 		{"unreachable", []byte{unreachable}, "trapped"},
 		{"load out of bounds", append([]byte{0x41, 0x7f, 0x28, 2, 0, 0x1a}, answer(0, 0)...), "trapped"},
 		{"division by zero", append([]byte{0x41, 1, 0x41, 0, 0x6d, 0x1a}, answer(0, 0)...), "trapped"},
-		{"deep recursion", []byte{0x20, 0, 0x20, 1, 0x20, 2, 0x20, 3, 0x10, 1}, "trapped"},
+		{"deep recursion", []byte{0x20, 0, 0x20, 1, 0x20, 2, 0x20, 3, 0x10, 1}, "its calls went deeper than 1000 frames"},
+		{"an endless loop", append([]byte{0x03, 0x40, 0x0c, 0, 0x0b}, answer(0, 0)...), "used up its fuel of 4000000"},
 		{"status unknown", answer(5, 0), "status 5 is none of kvferry/1"},
 		{"status negative", i64(-1), "status 4294967295 is none"},
 		{"more than there was room for", answer(abi.StatusOk, leastArena), "says that it wrote 65536 bytes where it had room for"},
@@ -194,9 +194,6 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engines(t, func(t *testing.T, opt Options) {
-				if c.name == "deep recursion" && !opt.Interpreter {
-					return // grows a stack of 100 MB on the compiler: until there is fuel nothing bounds it sooner
-				}
 				p := load(t, sound(c.hook...).bytes(), opt)
 				for range 3 {
 					_, err := p.Remap(ctx, question)
@@ -266,28 +263,32 @@ func TestCallsAreStateless(t *testing.T) {
 	}
 }
 
-// What is sound is used again; what is not allowed by digest is not, since
-// nobody looked where it may hide state.
+// What is sound is used again, unless the module can leave something where it
+// cannot be put back.
 func TestReuse(t *testing.T) {
+	vector := func(g *guest) {
+		g.globals = append(g.globals, append([]byte{0x7b, 1, 0xfd, 12}, append(make([]byte, 16), 0x0b)...))
+	}
 	for _, c := range []struct {
-		name    string
-		trusted bool
-		hook    []byte
-		idle    int
+		name   string
+		change func(g *guest)
+		hook   []byte
+		idle   int
 	}{
-		{"declines", true, answer(abi.StatusDeclined, 0), 1},
-		{"declines, not allowed by digest", false, answer(abi.StatusDeclined, 0), 0},
-		{"traps", true, []byte{0x00}, 0},
-		{"grows", true, once([]byte{0x41, 0}, []byte{0x41, 1, 0x40, 0, 0x1a}), 0},
+		{"declines", nil, answer(abi.StatusDeclined, 0), 1},
+		{"changes a global", func(g *guest) { g.globals = append(g.globals, []byte{0x7f, 0x01, 0x41, 0x00, 0x0b}) }, once([]byte{0x23, 1}, []byte{0x41, 1, 0x24, 1}), 1},
+		{"has a global that cannot be put back", vector, answer(abi.StatusDeclined, 0), 0},
+		{"drops a segment", func(g *guest) { g.data = [][]byte{{1, 0}} }, append([]byte{0xfc, 9, 0}, answer(abi.StatusDeclined, 0)...), 0},
+		{"traps", nil, []byte{0x00}, 0},
+		{"grows", nil, once([]byte{0x41, 0}, []byte{0x41, 1, 0x40, 0, 0x1a}), 0},
 	} {
-		wasm := sound(c.hook...).bytes()
-		opt := Options{Unmetered: true}
-		if c.trusted {
-			opt.Allowed = []geometry.Digest{sha256.Sum256(wasm)}
+		g := sound(c.hook...)
+		if c.change != nil {
+			c.change(g)
 		}
-		p, err := Load(ctx, wasm, opt)
+		p, err := Load(ctx, g.bytes(), Options{InProcess: true})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", c.name, err)
 		}
 		for range 5 {
 			if _, err := p.Remap(ctx, question); err == nil {

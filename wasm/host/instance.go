@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/meter"
 	"github.com/kvferry/kvferry/wasm/module"
 )
 
@@ -27,21 +29,26 @@ const (
 type instance struct {
 	mod    api.Module
 	memory api.Memory
+	linear *linear // of memory
 	hooks  map[string]api.Function
 	size   uint32 // of the arena
 	at     uint32 // where the arena starts
-	// snapshot and globals are the state as it was after the arena was taken.
+	tank   tank
+	// snapshot and globals are the state as it was after the arena was taken: the
+	// memory, of size bytes then, without the zeros at its end, and every global of
+	// the module.
 	snapshot []byte
-	globals  []uint64
-	scratch  []uint64 // for restore
+	began    uint32
+	globals  []global
 	stack    [4]uint64
-	log      *logging
+	running  *running
 }
 
-// logging is what a call has logged so far.
-type logging struct{ lines int }
-
-type logKey struct{}
+// global is a global of the module and what it holds where a call starts.
+type global struct {
+	is api.Global
+	at uint64
+}
 
 // gate bounds the lines a second of a policy.
 type gate struct {
@@ -64,70 +71,171 @@ func (g *gate) pass() bool {
 
 // log is the import kvferry_v1.log(level, at, length).
 func (p *Policy) log(ctx context.Context, m api.Module, stack []uint64) {
-	l, _ := ctx.Value(logKey{}).(*logging)
-	if p.opt.Log == nil || l == nil || l.lines >= MaxLogLines || !p.gate.pass() {
-		return
-	}
-	l.lines++
 	b, ok := m.Memory().Read(uint32(stack[1]), min(uint32(stack[2]), MaxLogLine))
 	if !ok {
 		return // a guest that points outside its memory has nothing to say
 	}
-	p.opt.Log(uint32(stack[0]), abi.Reason(string(b)))
+	p.say(runningOf(ctx), uint32(stack[0]), b)
 }
 
-// state is all that a module can keep in globals; hidden ones too.
-func (i *instance) state(into []uint64) []uint64 {
+// say logs a line within the caps.
+func (p *Policy) say(r *running, level uint32, line []byte) {
+	if p.opt.Log == nil || r.lines >= MaxLogLines || !p.gate.pass() {
+		return
+	}
+	r.lines++
+	p.opt.Log(level, abi.Reason(string(line)))
+}
+
+// look notes what the module's globals hold, but for the two of the meter, which
+// are the last.
+func (i *instance) look() {
 	m, ok := i.mod.(experimental.InternalModule)
 	if !ok {
 		panic("host: the engine's modules do not show their globals")
 	}
-	for n := range m.NumGlobal() {
-		into = append(into, m.Global(n).Get())
+	for n := range m.NumGlobal() - 2 {
+		g := global{is: m.Global(n)}
+		if e, ok := i.mod.ExportedGlobal(meter.GlobalName(n)).(api.MutableGlobal); ok {
+			g.is = e
+		}
+		g.at = g.is.Get()
+		i.globals = append(i.globals, g)
 	}
-	return into
 }
 
 // restore puts the instance back to where every call starts, and reports
-// whether it is there: grown memory and changed globals cannot be put back.
+// whether it is there: memory that grew cannot be taken away again.
 func (i *instance) restore() bool {
-	i.scratch = i.state(i.scratch[:0])
-	return slices.Equal(i.scratch, i.globals) && i.memory.Size() == uint32(len(i.snapshot)) && i.memory.Write(0, i.snapshot)
+	for _, g := range i.globals {
+		if g.is.Get() == g.at {
+			continue
+		}
+		m, ok := g.is.(api.MutableGlobal)
+		if !ok {
+			return false
+		}
+		m.Set(g.at)
+	}
+	if i.memory.Size() != i.began {
+		return false
+	}
+	live, _ := i.memory.Read(0, i.began)
+	put(live, i.snapshot)
+	wipe(live[len(i.snapshot):])
+	return true
 }
 
-func (p *Policy) instantiate(ctx context.Context, arena uint32) (*instance, error) {
-	i := &instance{hooks: map[string]api.Function{}, size: arena, log: &logging{}}
-	var err error
+// instantiate makes an instance with an arena of the given size, as every call
+// finds it.
+//
+// Errors: *Error.
+func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, err error) {
+	name := p.manifest.Name
+	i = &instance{hooks: map[string]api.Function{}, size: arena, running: &running{}, linear: &linear{store: p.store}}
+	defer func() {
+		if err != nil {
+			if i.mod != nil {
+				_ = i.mod.Close(context.WithoutCancel(ctx)) // the reason is err
+			}
+			i.forget()
+			i.linear.Free()
+			i = nil
+		}
+	}()
+	defer recovered(name, &err)
+	if i.linear.whole, err = p.store.take(); err != nil {
+		e := refuse("instance", name, "no memory for it").because(err)
+		e.Operator = true
+		return i, e
+	}
+	ctx = context.WithValue(experimental.WithMemoryAllocator(ctx, i.linear), runningKey{}, i.running)
 	// No start function runs: none was exported under a name that would, and
 	// an anonymous instance shares nothing with another.
-	i.mod, err = p.runtime.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if err != nil {
-		return nil, &Error{What: "instance", Name: p.manifest.Name, Reason: "cannot be made", Err: err}
-	}
-	fail := func(e *Error) (*instance, error) {
-		_ = i.mod.Close(ctx) // the reason is e
-		return nil, e
+	if i.mod, err = p.runtime.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
+		return i, refuse("instance", name, "cannot be made").because(err)
 	}
 	marker := i.mod.ExportedGlobal(module.Marker) // there: checkMarker saw it
 	if _, mutable := marker.(api.MutableGlobal); mutable || marker.Type() != api.ValueTypeI32 {
-		return fail(&Error{What: "export", Name: module.Marker, Reason: "want an immutable i32 global"})
+		return i, exported(module.Marker, "want an immutable i32 global")
 	}
 	i.memory = i.mod.Memory()
-	results, err := i.mod.ExportedFunction(exportArena).Call(ctx, uint64(arena))
-	if err != nil {
-		return fail(&Error{What: "export", Name: exportArena, Reason: "trapped", Err: err})
+	i.tank.left = i.mod.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put it there
+	i.tank.fill(p.opt.startFuel())
+	begin := func(name string, params ...uint64) (uint64, error) {
+		f := i.mod.ExportedFunction(name)
+		if f == nil {
+			return 0, nil
+		}
+		results, err := f.Call(ctx, params...)
+		p.flush(i.running)
+		if err != nil {
+			fault := i.tank.trap(p.manifest.Name, name, err)
+			e := exported(name, "%s", fault.Reason).because(fault.Err)
+			if fault.Cause == meter.ByFuel {
+				e.Got, e.Limit = fault.Fuel, fault.Limit
+			}
+			return 0, e
+		}
+		if len(results) == 0 {
+			return 0, nil
+		}
+		return results[0], nil
 	}
-	i.at = uint32(results[0])
-	if i.at == 0 || i.at%8 != 0 || uint64(i.at)+uint64(arena) > uint64(i.memory.Size()) {
-		return fail(&Error{What: "export", Name: exportArena, Reason: fmt.Sprintf("answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.memory.Size())})
+	if _, err := begin(exportBegin); err != nil {
+		return i, err
+	}
+	at, err := begin(exportArena, uint64(arena))
+	if err != nil {
+		return i, err
+	}
+	i.at, i.began = uint32(at), i.memory.Size()
+	if i.at == 0 || i.at%8 != 0 || uint64(i.at)+uint64(arena) > uint64(i.began) {
+		return i, exported(exportArena, "answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.began)
 	}
 	for _, h := range p.manifest.Hooks {
 		i.hooks[h] = i.mod.ExportedFunction("kvferry_" + h)
 	}
-	live, _ := i.memory.Read(0, i.memory.Size())
-	i.snapshot = bytes.Clone(live)
-	i.globals = i.state(nil)
+	i.look()
+	if p.reuse {
+		live, _ := i.memory.Read(0, i.began)
+		solid := bytes.TrimRight(live, "\x00")
+		if len(solid) > 0 {
+			if i.snapshot, err = mapped(uint64(len(solid))); err != nil {
+				e := refuse("instance", name, "no memory for its snapshot").because(err)
+				e.Operator = true
+				return i, e
+			}
+			put(i.snapshot, solid)
+		}
+	}
+	p.grew(i)
+	p.made.Add(1)
 	return i, nil
+}
+
+// grew notes how large the memory of an instance is.
+func (p *Policy) grew(i *instance) {
+	for n := uint64(i.memory.Size()); ; {
+		was := p.memory.Load()
+		if n <= was || p.memory.CompareAndSwap(was, n) {
+			return
+		}
+	}
+}
+
+// forget gives the snapshot back. The instance does not run again.
+func (i *instance) forget() {
+	if i.snapshot != nil {
+		_ = unix.Munmap(i.snapshot) // ours alone, and whole
+		i.snapshot = nil
+	}
+}
+
+// end closes an instance: it has nothing to lose.
+func (i *instance) end(ctx context.Context) {
+	_ = i.mod.Close(context.WithoutCancel(ctx))
+	i.forget()
 }
 
 // acquire takes an idle instance with an arena of the given size, or makes one
@@ -155,7 +263,7 @@ func (p *Policy) acquire(ctx context.Context, arena uint32) (*instance, error) {
 	}
 	p.mu.Unlock()
 	if other != nil {
-		_ = other.mod.Close(context.WithoutCancel(ctx)) // idle: it has nothing to lose
+		other.end(ctx)
 	}
 	if i != nil {
 		return i, nil
@@ -184,6 +292,9 @@ func (p *Policy) evict() *instance {
 // be put back to where every call starts.
 func (p *Policy) release(ctx context.Context, i *instance, sound bool) {
 	defer p.open.Done()
+	if i != nil {
+		p.grew(i)
+	}
 	keep := i != nil && sound && p.reuse && i.restore()
 	p.mu.Lock()
 	if keep {
@@ -193,7 +304,7 @@ func (p *Policy) release(ctx context.Context, i *instance, sound bool) {
 	}
 	p.mu.Unlock()
 	if i != nil && !keep {
-		_ = i.mod.Close(context.WithoutCancel(ctx)) // it has nothing to lose
+		i.end(ctx)
 	}
 	<-p.slots
 }
@@ -206,7 +317,9 @@ func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, erro
 		return nil, err // a call that began cannot be stopped
 	}
 	if len(in) > abi.MaxMessage {
-		return nil, &Error{What: "input", Name: hook, Reason: fmt.Sprintf("%d bytes, at most %d go into a guest", len(in), abi.MaxMessage), Operator: true}
+		e := refuse("input", hook, "%d bytes, at most %d go into a guest", len(in), abi.MaxMessage)
+		e.Got, e.Limit, e.Operator = uint64(len(in)), abi.MaxMessage, true
+		return nil, e
 	}
 	used := (uint32(len(in)) + 7) &^ 7 // the answer is 8-aligned
 	arena := uint32(leastArena)
@@ -219,15 +332,20 @@ func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, erro
 			return out, err
 		}
 		if need > abi.MaxMessage || arena >= mostArena {
-			return nil, &Fault{p.manifest.Name, hook, fmt.Sprintf("wants %d bytes for its answer, at most %d are read", need, abi.MaxMessage), nil}
+			return nil, p.fault(hook, nil, "wants %d bytes for its answer, at most %d are read", need, abi.MaxMessage)
 		}
 		if need <= arena-used {
-			return nil, &Fault{p.manifest.Name, hook, fmt.Sprintf("asks for %d bytes, of which it had %d", need, arena-used), nil}
+			return nil, p.fault(hook, nil, "asks for %d bytes, of which it had %d", need, arena-used)
 		}
 		for arena < mostArena && arena-used < need {
 			arena *= 2
 		}
 	}
+}
+
+// fault is what a guest did wrong in a hook without trapping.
+func (p *Policy) fault(hook string, err error, reason string, args ...any) *Fault {
+	return &Fault{Policy: p.manifest.Name, Hook: hook, Reason: fmt.Sprintf(reason, args...), Err: err}
 }
 
 // once runs a hook in an arena of the given size. need is not 0 where that was
@@ -242,36 +360,57 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	f := i.hooks[hook]
 	if f == nil {
 		sound = true
-		return nil, 0, &Error{What: "hook", Name: hook, Reason: "policy " + p.manifest.Name + " does not have it"}
+		return nil, 0, refuse("hook", hook, "policy %s does not have it", p.manifest.Name)
 	}
 	p.calls.Add(1)
 	i.memory.Write(i.at, in)
 	from := (i.at + uint32(len(in)) + 7) &^ 7
 	room := i.at + arena - from
 	i.stack = [4]uint64{uint64(i.at), uint64(len(in)), uint64(from), uint64(room)}
-	i.log.lines = 0
-	if err := f.CallWithStack(context.WithValue(ctx, logKey{}, i.log), i.stack[:]); err != nil {
-		return nil, 0, &Fault{p.manifest.Name, hook, trapped, err}
-	}
-	sound = true
+	i.running.reset()
+	i.tank.fill(p.opt.FuelOf(hook))
+	began := time.Now()
+	err = f.CallWithStack(context.WithValue(ctx, runningKey{}, i.running), i.stack[:])
+	took := time.Since(began)
+	p.flush(i.running)
 	status, low := uint32(i.stack[0]>>32), uint32(i.stack[0])
+	if err != nil {
+		err = i.tank.trap(p.manifest.Name, hook, err)
+	} else {
+		sound = true
+		out, need, err = p.result(i, hook, status, low, from, room)
+	}
+	if p.opt.Observe != nil {
+		p.opt.Observe(Call{Policy: p.digest, Hook: hook, In: in, Out: out, Status: status, Fuel: i.tank.used(), Duration: took, Err: err})
+	}
+	if err != nil {
+		out = nil
+	}
+	return out, need, err
+}
+
+// result reads what a hook left: the bytes of its answer, or of its refusal, or
+// how much room it needs for one.
+//
+// Errors: *Fault, *Refused.
+func (p *Policy) result(i *instance, hook string, status, low, from, room uint32) (out []byte, need uint32, err error) {
 	switch status {
 	case abi.StatusAgain:
 		if low == 0 {
-			return nil, 0, &Fault{p.manifest.Name, hook, "wants more room and does not say how much", nil}
+			return nil, 0, p.fault(hook, nil, "wants more room and does not say how much")
 		}
 		return nil, low, nil
 	case abi.StatusOk, abi.StatusDeclined, abi.StatusUnsupported, abi.StatusBadInput:
 	default:
-		return nil, 0, &Fault{p.manifest.Name, hook, fmt.Sprintf("status %d is none of kvferry/1", status), nil}
+		return nil, 0, p.fault(hook, nil, "status %d is none of kvferry/1", status)
 	}
 	if low > room {
-		return nil, 0, &Fault{p.manifest.Name, hook, fmt.Sprintf("says that it wrote %d bytes where it had room for %d", low, room), nil}
+		return nil, 0, p.fault(hook, nil, "says that it wrote %d bytes where it had room for %d", low, room)
 	}
 	view, _ := i.memory.Read(from, low)
 	out = bytes.Clone(view) // the memory is the next call's
 	if status != abi.StatusOk {
-		return nil, 0, &Refused{p.manifest.Name, hook, status, refusal(hook, out)}
+		return out, 0, &Refused{p.manifest.Name, hook, status, refusal(hook, out)}
 	}
 	return out, 0, nil
 }
@@ -318,10 +457,10 @@ func (p *Policy) SelectLayout(ctx context.Context, in []byte, candidates int) (i
 	}
 	a, err := abi.DecodeSelectLayoutOut(out)
 	if err != nil {
-		return 0, "", &Fault{p.manifest.Name, "select_layout", "answered what cannot be read", err}
+		return 0, "", p.fault("select_layout", err, "answered what cannot be read")
 	}
 	if uint64(a.Index) >= uint64(candidates) {
-		return 0, "", &Fault{p.manifest.Name, "select_layout", fmt.Sprintf("chose candidate %d of %d", a.Index, candidates), nil}
+		return 0, "", p.fault("select_layout", nil, "chose candidate %d of %d", a.Index, candidates)
 	}
 	return int(a.Index), abi.Reason(a.Reason), nil
 }
@@ -336,10 +475,10 @@ func (p *Policy) Remap(ctx context.Context, in []byte) (*abi.RemapOut, error) {
 	}
 	a, err := abi.DecodeRemapOut(out)
 	if err != nil {
-		return nil, &Fault{p.manifest.Name, "remap", "answered what cannot be read", err}
+		return nil, p.fault("remap", err, "answered what cannot be read")
 	}
 	if n := len(a.Alternatives); n == 0 || n > abi.MaxAlternatives {
-		return nil, &Fault{p.manifest.Name, "remap", fmt.Sprintf("answered %d alternatives, want 1 to %d", n, abi.MaxAlternatives), nil}
+		return nil, p.fault("remap", nil, "answered %d alternatives, want 1 to %d", n, abi.MaxAlternatives)
 	}
 	a.Reason = abi.Reason(a.Reason)
 	return a, nil

@@ -16,6 +16,7 @@ type guest struct {
 	memory   []byte // limits
 	globals  [][]byte
 	exports  [][]byte
+	data     [][]byte
 	start    []byte
 	raw      []byte // instead of everything
 }
@@ -124,7 +125,11 @@ func (g *guest) bytes() []byte {
 	if g.start != nil {
 		out = append(append(append(out, 8), uleb(len(g.start))...), g.start...)
 	}
+	if len(g.data) > 0 {
+		out = append(out, 12, 1, byte(len(g.data)))
+	}
 	section(10, codes)
+	section(11, g.data)
 	if g.manifest != "" {
 		b := append(named("kvferry.manifest"), g.manifest...)
 		out = append(append(append(out, 0), uleb(len(b))...), b...)

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/kvferry/kvferry/wasm/abi"
 )
@@ -17,10 +16,10 @@ func (p *Policy) Route(ctx context.Context, in []byte) (*abi.RouteOut, error) {
 	}
 	a, err := abi.DecodeRouteOut(out)
 	if err != nil {
-		return nil, &Fault{p.manifest.Name, "route", "answered what cannot be read", err}
+		return nil, p.fault("route", err, "answered what cannot be read")
 	}
 	if n := len(a.Decisions); n != 1 {
-		return nil, &Fault{p.manifest.Name, "route", fmt.Sprintf("answered %d decisions, want 1", n), nil}
+		return nil, p.fault("route", nil, "answered %d decisions, want 1", n)
 	}
 	a.Reason = abi.Reason(a.Reason)
 	return a, nil

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,13 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/meter"
-	"github.com/kvferry/kvferry/wasm/meter/sample"
+	"github.com/kvferry/kvferry/wasm/overhead"
 )
 
 // question is one input of a policy.
@@ -47,7 +43,7 @@ func questions(t testing.TB, policy string) []question {
 		if err := json.Unmarshal(text, &v); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		q := question{name: strings.TrimSuffix(filepath.Base(file), ".json"), hook: "kvferry_" + v.Hook}
+		q := question{name: strings.TrimSuffix(filepath.Base(file), ".json"), hook: v.Hook}
 		if v.Remap != nil {
 			q.in = v.Remap.Encode()
 		} else {
@@ -58,67 +54,23 @@ func questions(t testing.TB, policy string) []question {
 	return out
 }
 
-// guest is an instance of a policy with an arena.
-type guest struct {
-	m        api.Module
-	memory   api.Memory
-	at       uint32
-	snapshot []byte
-	hooks    map[string]api.Function
-	fuel     api.MutableGlobal // nil: it is not metered
-}
-
-const arena = 128 << 10
-
-func newGuest(t testing.TB, r wazero.Runtime, wasm []byte) *guest {
+// open opens a module as it is, and metered.
+func open(t testing.TB, wasm []byte, interpreter bool) (plain, metered *overhead.Guest) {
 	t.Helper()
-	m, err := r.InstantiateWithConfig(ctx, wasm, wazero.NewModuleConfig().WithName("").WithStartFunctions())
-	if err != nil {
-		t.Fatal(err)
+	var out [2]*overhead.Guest
+	for i := range out {
+		g, err := overhead.Open(ctx, wasm, i == 1, interpreter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := g.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		out[i] = g
 	}
-	g := &guest{m: m, memory: m.Memory(), hooks: map[string]api.Function{}}
-	g.fuel, _ = m.ExportedGlobal(meter.Fuel).(api.MutableGlobal)
-	g.refuel()
-	res, err := m.ExportedFunction("kvferry_arena").Call(ctx, arena)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.at = uint32(res[0])
-	live, _ := g.memory.Read(0, g.memory.Size())
-	g.snapshot = slices.Clone(live)
-	return g
-}
-
-func (g *guest) refuel() {
-	if g.fuel != nil {
-		g.fuel.Set(plenty)
-	}
-}
-
-// ask runs a hook from where every call starts. It returns the answer, the time
-// of the call alone and the fuel used.
-func (g *guest) ask(t testing.TB, q question) (status uint64, answer []byte, took time.Duration, used int64) {
-	f := g.hooks[q.hook]
-	if f == nil {
-		f = g.m.ExportedFunction(q.hook)
-		g.hooks[q.hook] = f
-	}
-	g.memory.Write(0, g.snapshot)
-	g.memory.Write(g.at, q.in)
-	out := (g.at + uint32(len(q.in)) + 7) &^ 7
-	g.refuel()
-	stack := [4]uint64{uint64(g.at), uint64(len(q.in)), uint64(out), uint64(g.at + arena - out)}
-	start := time.Now()
-	err := f.CallWithStack(ctx, stack[:])
-	took = time.Since(start)
-	if err != nil {
-		t.Fatalf("%s: %v", q.name, err)
-	}
-	if g.fuel != nil {
-		used = plenty - int64(g.fuel.Get())
-	}
-	answer, _ = g.memory.Read(out, uint32(stack[0]))
-	return stack[0], answer, took, used
+	return out[0], out[1]
 }
 
 // quantile of a list, which it sorts.
@@ -127,29 +79,41 @@ func quantile(list []time.Duration, q float64) float64 {
 	return float64(list[int(q*float64(len(list)-1))])
 }
 
+// inTurns runs calls of a guest as it is and metered, in turns, and reports how
+// much longer the metered ones take.
+func inTurns(b *testing.B, plain, metered func() (overhead.Took, error)) (as, paid float64, fuel uint64) {
+	var a, c []time.Duration
+	for b.Loop() {
+		first, err := plain()
+		if err != nil {
+			b.Fatal(err)
+		}
+		second, err := metered()
+		if err != nil {
+			b.Fatal(err)
+		}
+		a, c, fuel = append(a, first.Time), append(c, second.Time), second.Fuel
+	}
+	as, paid = quantile(a, 0.1), quantile(c, 0.1)
+	b.ReportMetric(100*(paid/as-1), "overhead-%")
+	return as, paid, fuel
+}
+
 // BenchmarkHeads compares the built-in policy as it is with itself metered, call
-// by call in turns, and reports how much longer the metered one takes.
+// by call in turns.
 func BenchmarkHeads(b *testing.B) {
 	wasm, _ := policies.Get("heads")
-	metered, err := meter.Meter(wasm, meter.Options{Fuel: plenty})
+	metered, err := meter.Meter(wasm, meter.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
-	defer r.Close(ctx)
-	plain, paid := newGuest(b, r, wasm), newGuest(b, r, metered)
+	plain, paid := open(b, wasm, false)
 	for _, q := range questions(b, "heads") {
 		b.Run(q.name, func(b *testing.B) {
-			var a, c []time.Duration
-			var used int64
-			for b.Loop() {
-				_, _, took, _ := plain.ask(b, q)
-				a = append(a, took)
-				_, _, took, used = paid.ask(b, q)
-				c = append(c, took)
+			ask := func(g *overhead.Guest) func() (overhead.Took, error) {
+				return func() (overhead.Took, error) { _, _, took, err := g.Ask(ctx, q.hook, q.in); return took, err }
 			}
-			p, m := quantile(a, 0.1), quantile(c, 0.1)
-			b.ReportMetric(100*(m/p-1), "overhead-%")
+			p, m, used := inTurns(b, ask(plain), ask(paid))
 			b.ReportMetric(p, "plain-ns")
 			b.ReportMetric(float64(used), "fuel")
 			b.ReportMetric(m/float64(used), "ns/unit")
@@ -158,70 +122,16 @@ func BenchmarkHeads(b *testing.B) {
 	}
 }
 
-// loops are synthetic: a count in local 0 goes down to zero while something is
-// done in each round.
-func loops() map[string]*sample.Module {
-	down := sample.Code(sample.Op(0x20, 0), sample.Const(1), []byte{0x6b}, sample.Op(0x22, 0), []byte{0x0d, 0, 0x0b}) // until 0
-	address := sample.Code(sample.Op(0x20, 0), sample.Const(0xfffc), []byte{0x71})
-	loop := func(round ...[]byte) []byte {
-		return sample.Code([]byte{0x03, sample.Empty}, sample.Code(round...), down, sample.Op(0x20, 1))
-	}
-	module := func(code []byte, more ...sample.Function) *sample.Module {
-		return &sample.Module{
-			Types:    []sample.Type{{Params: []byte{sample.I32}, Results: []byte{sample.I32}}},
-			Funcs:    append([]sample.Function{{Locals: []byte{sample.I32, sample.I32}, Code: code}}, more...),
-			Memories: [][]byte{{0, 2}},
-			Exports:  []sample.Export{{Name: "run"}, {Name: "memory", Kind: 2}},
-		}
-	}
-	// h = (h ^ byte) * prime
-	hash := sample.Code(sample.Op(0x20, 1), address, []byte{0x2d, 0, 0}, []byte{0x73}, sample.Const(16777619), []byte{0x6c}, sample.Op(0x21, 1))
-	return map[string]*sample.Module{
-		"empty": module(loop()),
-		"sum":   module(loop(sample.Op(0x20, 1), address, []byte{0x28, 2, 0, 0x6a}, sample.Op(0x21, 1))),
-		"hash":  module(loop(hash)),
-		"store": module(loop(address, sample.Op(0x20, 1), []byte{0x36, 2, 0}, sample.Op(0x20, 1), sample.Op(0x20, 0), []byte{0x6a}, sample.Op(0x21, 1))),
-		"branch": module(loop(address, []byte{0x28, 2, 0}, sample.Op(0x20, 0), []byte{0x73}, sample.Const(3), []byte{0x71},
-			[]byte{0x04, sample.Empty}, hash, []byte{0x05}, sample.Op(0x20, 1), sample.Const(5), []byte{0x77}, sample.Op(0x21, 1), []byte{0x0b})),
-		"call": module(loop(sample.Op(0x20, 1), []byte{0x10, 1}, sample.Op(0x21, 1)),
-			sample.Function{Code: sample.Code(sample.Op(0x20, 0), sample.Const(3), []byte{0x6c}, sample.Op(0x20, 0), sample.Const(7), []byte{0x76, 0x73}, sample.Op(0x20, 0), []byte{0x6a}, sample.Const(9), []byte{0x77})}),
-	}
-}
-
 // BenchmarkLoop compares loops as they are with themselves metered, in turns.
 func BenchmarkLoop(b *testing.B) {
 	const rounds = 20_000
-	all := loops()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		b.Run(name, func(b *testing.B) {
-			wasm := all[name].Bytes()
-			metered, err := meter.Meter(wasm, meter.Options{Fuel: plenty})
-			if err != nil {
-				b.Fatal(err)
+	for _, l := range overhead.Loops() {
+		b.Run(l.Name, func(b *testing.B) {
+			plain, metered := open(b, l.Wasm, false)
+			run := func(g *overhead.Guest) func() (overhead.Took, error) {
+				return func() (overhead.Took, error) { _, took, err := g.Run(ctx, "run", rounds); return took, err }
 			}
-			r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
-			defer r.Close(ctx)
-			var calls [2]api.Function
-			for i, w := range [][]byte{wasm, metered} {
-				m, err := r.InstantiateWithConfig(ctx, w, wazero.NewModuleConfig().WithName(""))
-				if err != nil {
-					b.Fatal(err)
-				}
-				calls[i] = m.ExportedFunction("run")
-			}
-			var took [2][]time.Duration
-			for b.Loop() {
-				for i, f := range calls {
-					stack := [1]uint64{rounds}
-					start := time.Now()
-					if err := f.CallWithStack(ctx, stack[:]); err != nil {
-						b.Fatal(err)
-					}
-					took[i] = append(took[i], time.Since(start))
-				}
-			}
-			p, m := quantile(took[0], 0.1), quantile(took[1], 0.1)
-			b.ReportMetric(100*(m/p-1), "overhead-%")
+			p, m, _ := inTurns(b, run(plain), run(metered))
 			b.ReportMetric(p/rounds, "plain-ns/round")
 			b.ReportMetric(m/rounds, "metered-ns/round")
 		})

@@ -4,40 +4,40 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/wasm/meter"
+	"github.com/kvferry/kvferry/wasm/overhead"
 )
 
 // The built-in policies pass the preflight and answer all their vectors as they
 // do unmetered, with the same fuel on both engines, and far less than a call may
 // use.
 func TestPolicies(t *testing.T) {
-
 	for _, name := range policies.Names() {
 		wasm, _ := policies.Get(name)
 		if err := meter.Check(wasm, meter.Policy()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		metered, err := meter.Meter(wasm, meter.Options{Fuel: plenty})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
 		type answer struct {
 			status uint64
 			text   []byte
-			used   int64
+			used   uint64
 		}
 		var answers [2]map[string]answer
 		for i, e := range engines {
-			r := wazero.NewRuntimeWithConfig(ctx, e.config())
-			plain, paid := newGuest(t, r, wasm), newGuest(t, r, metered)
+			plain, paid := open(t, wasm, e.name == "interpreter")
 			answers[i] = map[string]answer{}
 			for _, q := range questions(t, name) {
 				var a, b answer
-				a.status, a.text, _, _ = plain.ask(t, q)
-				b.status, b.text, _, b.used = paid.ask(t, q)
+				var took overhead.Took
+				var err error
+				if a.status, a.text, _, err = plain.Ask(ctx, q.hook, q.in); err != nil {
+					t.Fatalf("%s: %v", q.name, err)
+				}
+				if b.status, b.text, took, err = paid.Ask(ctx, q.hook, q.in); err != nil {
+					t.Fatalf("%s: %v", q.name, err)
+				}
+				b.used = took.Fuel
 				if a.status != b.status || !bytes.Equal(a.text, b.text) {
 					t.Errorf("%s, %s on the %s: answer %#x %x, metered %#x %x", name, q.name, e.name, a.status, a.text, b.status, b.text)
 				}
@@ -46,9 +46,6 @@ func TestPolicies(t *testing.T) {
 				}
 				b.text = bytes.Clone(b.text)
 				answers[i][q.name] = b
-			}
-			if err := r.Close(ctx); err != nil {
-				t.Error(err)
 			}
 		}
 		for q, a := range answers[0] {

@@ -1,0 +1,97 @@
+package host
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kvferry/kvferry/kv/geometry"
+	"github.com/kvferry/kvferry/wasm/meter"
+)
+
+// Fuel is what a guest may use, in the meter's units: some nanoseconds each at
+// most, half a nanosecond most often. It bounds how long a call lasts, and so
+// how long it can hold up a garbage collection. A zero field is the default.
+type Fuel struct {
+	Start        uint64 // _initialize and the arena, once an instance
+	SelectLayout uint64 // of a call of the hook, as the next two
+	Remap        uint64
+	Route        uint64
+}
+
+// Defaults.
+const (
+	DefaultFuel   = 4_000_000 // of a call: a quarter of a millisecond of what compilers make, two milliseconds at worst
+	DefaultStart  = 20_000_000
+	DefaultMemory = 16 << 20 // bytes of linear memory
+)
+
+// FuelOf is what a call of a hook may use.
+func (o Options) FuelOf(hook string) uint64 {
+	n := map[string]uint64{"select_layout": o.Fuel.SelectLayout, "remap": o.Fuel.Remap, "route": o.Fuel.Route}[hook]
+	if n == 0 {
+		n = DefaultFuel
+	}
+	return min(n, meter.Most)
+}
+
+func (o Options) startFuel() uint64 {
+	if o.Fuel.Start == 0 {
+		return DefaultStart
+	}
+	return min(o.Fuel.Start, meter.Most)
+}
+
+// Call is one call of a guest's hook, as Options.Observe is told of it.
+type Call struct {
+	Policy   geometry.Digest
+	Hook     string
+	In, Out  []byte // the question and the answer; valid during the callback only
+	Status   uint32 // that the hook returned; without meaning where Err is a *Fault
+	Fuel     uint64 // used
+	Duration time.Duration
+	Err      error // *Fault or *Refused; nil: an answer, or that it wants more room
+}
+
+// tank is the fuel of an instance.
+type tank struct {
+	left interface {
+		Get() uint64
+		Set(uint64)
+	}
+	full uint64
+}
+
+func (t *tank) fill(units uint64) {
+	t.full = units
+	t.left.Set(units)
+}
+
+// used is what was used since fill. A trap for depth leaves no count behind.
+func (t *tank) used() uint64 {
+	left := int64(t.left.Get())
+	switch meter.Spent(left) {
+	case meter.ByDepth:
+		return 0
+	case meter.ByFuel:
+		return t.full
+	}
+	return t.full - min(uint64(left), t.full)
+}
+
+// trap says why a call trapped.
+func (t *tank) trap(policy, hook string, err error) *Fault {
+	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get())), Fuel: t.used(), Limit: t.full, Err: err}
+	switch f.Cause {
+	case meter.ByFuel:
+		f.Reason = fmt.Sprintf("used up its fuel of %d; make it do less work, or have the operator give it more", t.full)
+		f.Err = nil // the engine knows it as an unreachable instruction, which explains nothing
+	case meter.ByDepth:
+		f.Reason = fmt.Sprintf("its calls went deeper than %d frames", meter.Frames)
+		f.Err = nil
+	default:
+		f.Reason = trapped
+	}
+	return f
+}
+
+const trapped = "trapped"

@@ -1,0 +1,116 @@
+package overhead_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/kvferry/kvferry/policies"
+	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/meter"
+	"github.com/kvferry/kvferry/wasm/overhead"
+)
+
+var ctx = context.Background()
+
+// pair opens a module as it is and metered.
+func pair(t *testing.T, wasm []byte, interpreter bool) (plain, metered *overhead.Guest) {
+	t.Helper()
+	var out [2]*overhead.Guest
+	for i := range out {
+		g, err := overhead.Open(ctx, wasm, i == 1, interpreter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := g.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		out[i] = g
+	}
+	return out[0], out[1]
+}
+
+// Every loop passes the preflight, goes round as often as it is told, and gives
+// the same metered and not, with the fuel of each round paid.
+func TestLoops(t *testing.T) {
+	for _, l := range overhead.Loops() {
+		t.Run(l.Name, func(t *testing.T) {
+			if err := meter.Check(l.Wasm, meter.Policy()); err != nil {
+				t.Fatal(err)
+			}
+			for _, interpreter := range []bool{false, true} {
+				plain, metered := pair(t, l.Wasm, interpreter)
+				var before uint64
+				for _, rounds := range []uint64{1, 10, 1000, 1010} {
+					a, took, err := plain.Run(ctx, "run", rounds)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if took.Fuel != 0 || took.Time <= 0 {
+						t.Errorf("as it is: %+v", took)
+					}
+					b, took, err := metered.Run(ctx, "run", rounds)
+					if err != nil || a != b {
+						t.Fatalf("%d rounds: %d, metered %d, %v", rounds, a, b, err)
+					}
+					if took.Fuel < before+rounds {
+						t.Errorf("%d rounds: %d of fuel", rounds, took.Fuel)
+					}
+					before = took.Fuel - rounds
+				}
+			}
+		})
+	}
+}
+
+func TestAsk(t *testing.T) {
+	text, err := os.ReadFile("../../policies/heads/vectors/remap-seed.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		In *abi.RemapIn `json:"remap_in"`
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	wasm, _ := policies.Get("heads")
+	plain, metered := pair(t, wasm, false)
+	in := v.In.Encode()
+	var first []byte
+	for range 3 {
+		for _, g := range []*overhead.Guest{plain, metered} {
+			status, answer, _, err := g.Ask(ctx, "remap", in)
+			if err != nil || status>>32 != abi.StatusOk {
+				t.Fatalf("status %#x, %v", status, err)
+			}
+			if _, err := abi.DecodeRemapOut(answer); err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = bytes.Clone(answer)
+			}
+			if !bytes.Equal(answer, first) {
+				t.Errorf("answer %x, first %x", answer, first)
+			}
+		}
+	}
+	if _, _, _, err := plain.Ask(ctx, "knows", in); err == nil {
+		t.Error("a hook that it does not have was asked")
+	}
+}
+
+func TestOpenRefusals(t *testing.T) {
+	loops := overhead.Loops()
+	if _, err := overhead.Open(ctx, loops[0].Wasm[:20], false, false); err == nil {
+		t.Error("half a module was opened")
+	}
+	g, _ := pair(t, loops[0].Wasm, false)
+	if _, _, _, err := g.Ask(ctx, "remap", nil); err == nil {
+		t.Error("a module that is no policy was asked")
+	}
+}
