@@ -18,6 +18,7 @@ import (
 //go:embed c/*.h c/template
 //go:embed rust/Cargo.toml rust/src rust/template
 //go:embed go/kvferry/abi_gen.go go/kvferry/guest_unsafe.go go/kvferry/kvferry.go go/kvferry/native.go go/template
+//go:embed template
 //go:embed assemblyscript/package.json assemblyscript/assembly assemblyscript/template
 var files embed.FS
 
@@ -87,8 +88,8 @@ func New(lang, name string) ([]File, error) {
 	}
 	l := languages()[i]
 	var out []File
-	add := func(root string, to func(string) string, change func([]byte) []byte) {
-		err := fs.WalkDir(files, path.Join(l.dir, root), func(p string, d fs.DirEntry, err error) error {
+	add := func(dir, root string, to func(string) string, change func([]byte) []byte) {
+		err := fs.WalkDir(files, path.Join(dir, root), func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
@@ -96,7 +97,7 @@ func New(lang, name string) ([]File, error) {
 			if err != nil {
 				return err
 			}
-			p = to(strings.TrimPrefix(p, l.dir+"/"))
+			p = to(strings.TrimPrefix(p, dir+"/"))
 			out = append(out, File{p, change(b), path.Ext(p) == ".sh"})
 			return nil
 		})
@@ -106,10 +107,11 @@ func New(lang, name string) ([]File, error) {
 	}
 	// Some files of a template have .txt at their end, so that no tool takes them
 	// for its own here.
-	add("template", func(p string) string { return strings.TrimSuffix(strings.TrimPrefix(p, "template/"), ".txt") },
-		func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("{{NAME}}"), []byte(name)) })
+	filled := func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("{{NAME}}"), []byte(name)) }
+	add(l.dir, "template", func(p string) string { return strings.TrimSuffix(strings.TrimPrefix(p, "template/"), ".txt") }, filled)
+	add(".", "template", func(p string) string { return strings.TrimPrefix(p, "template/") }, filled) // the cases that are the same for all
 	for _, root := range l.sdk {
-		add(root, func(p string) string { return "kvferry/" + strings.TrimPrefix(p, l.strip) }, bytes.Clone)
+		add(l.dir, root, func(p string) string { return "kvferry/" + strings.TrimPrefix(p, l.strip) }, bytes.Clone)
 	}
 	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return out, nil

@@ -230,7 +230,7 @@ func TestNew(t *testing.T) {
 func TestRouteThroughTheRuntime(t *testing.T) {
 	wasm := created(t, "c")
 	ctx := context.Background()
-	p, err := policy.Open(ctx, wasm, policy.Options{Unmetered: true})
+	p, err := policy.Open(ctx, wasm, policy.Options{InProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}

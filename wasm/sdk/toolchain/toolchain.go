@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvferry/kvferry/wasm/sdk/tool"
 )
 
 // missing ends the test for want of a compiler.
@@ -27,69 +28,35 @@ func missing(t testing.TB, language, why string) {
 // where that is empty.
 func Clang(t testing.TB, major string) string {
 	t.Helper()
-	for _, tool := range []string{"clang", "wasm-ld"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, "clang", err.Error()+" (Debian: clang and lld)")
-		}
-	}
-	if v := version(t, "clang"); major != "" && !strings.HasPrefix(v, major+".") {
-		missing(t, "clang", "the committed modules are those of clang "+major+", here is "+v)
-	}
-	return "clang"
+	return found(t, "c", "clang", func(v string) bool { return major == "" || strings.HasPrefix(v, major+".") }, "clang "+major)
 }
 
 // Rustc is a Rust compiler that has the target, of the given version; any where
 // that is empty.
 func Rustc(t testing.TB, exact string) string {
 	t.Helper()
-	why := "no rustc with the target wasm32-unknown-unknown was found (Debian: rustc and libstd-rust-dev-wasm32)"
-	for _, path := range []string{os.Getenv("RUSTC"), "rustc", "/usr/bin/rustc"} {
-		if path == "" {
-			continue
-		}
-		root, err := exec.Command(path, "--print", "sysroot").Output()
-		if err != nil {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(root)), "lib", "rustlib", "wasm32-unknown-unknown")); err != nil {
-			continue
-		}
-		v := version(t, path)
-		if exact == "" || v == exact {
-			return path
-		}
-		why = "the committed modules are those of rustc " + exact + ", here is " + v
-	}
-	missing(t, "rust", why)
-	return ""
+	return found(t, "rust", "rust", func(v string) bool { return exact == "" || v == exact }, "rustc "+exact)
 }
 
 // ASC is the AssemblyScript compiler, of the given version; any where that is
 // empty.
 func ASC(t testing.TB, exact string) string {
 	t.Helper()
-	path := os.Getenv("ASC")
-	if path == "" {
-		path = "asc"
-	}
-	path, err := exec.LookPath(path)
-	if err != nil {
-		missing(t, "as", "no AssemblyScript compiler was found (npm install -g assemblyscript@0.28.20): "+err.Error())
-	}
-	if v := version(t, path); exact != "" && v != exact {
-		missing(t, "as", "the committed modules are those of AssemblyScript "+exact+", here is "+v)
-	}
-	return path
+	return found(t, "as", "as", func(v string) bool { return exact == "" || v == exact }, "AssemblyScript "+exact)
 }
 
-// version is what a compiler says of itself.
-func version(t testing.TB, compiler string) string {
+// found is a language's compiler, of a version that is right. required is the
+// language's name in KVFERRY_REQUIRE.
+func found(t testing.TB, language, required string, right func(version string) bool, want string) string {
 	t.Helper()
-	out, err := exec.Command(compiler, "--version").Output()
-	if err != nil {
-		t.Fatalf("%s --version: %v", compiler, err)
+	c, err := tool.Find(t.Context(), language)
+	switch {
+	case err != nil:
+		missing(t, required, err.Error())
+	case !right(c.Version):
+		missing(t, required, "the committed modules are those of "+want+", here is "+c.Version)
 	}
-	return regexp.MustCompile(`\d+\.\d+\.\d+`).FindString(string(out))
+	return c.Path
 }
 
 // Run runs a command in a folder, with variables added to the environment, and

@@ -128,6 +128,23 @@ function take(q: usize, a: Answer, d: Rank, want: Part, s: Rank, have: Part): u3
 }
 
 /**
+ * Whether some scales are dealt over ranks otherwise than the rows that they scale: a
+ * scale has to come from the rank that its rows come from.
+ */
+function apart(at: usize, q: RemapIn): bool {
+  for (let i: u32 = 0; i < q.groupsCount; i++) {
+    const g = q.groups(at, i);
+    for (let k: u32 = 0; k < g.componentsCount; k++) {
+      const c = g.components(at, k);
+      if (!c.scales) continue;
+      const rows = g.components(at, c.scales - 1);
+      if (c.heads != rows.heads || c.unit != rows.unit || c.tokensPerEntry != rows.tokensPerEntry) return true;
+    }
+  }
+  return false;
+}
+
+/**
  * Which source rank feeds which destination rank: of the ranks that hold a thing, the
  * first.
  */
@@ -135,6 +152,12 @@ export function kvferry_remap(at: usize, length: u32, out: usize, cap: u32): u64
   const q = open<RemapIn>(at, length, Hook.REMAP);
   if (!q || q.sidesCount != 2) return status(Status.BAD_INPUT, 0);
   const a = new Answer(out, cap, Hook.REMAP, offsetof<RemapOut>()), line = new Line();
+  if (apart(at, q)) {
+    line.say("scales are dealt otherwise than the rows that they scale");
+    const reason = a.text(line), result = a.end(Status.DECLINED);
+    if (result >> 32 != Status.AGAIN) changetype<RemapOut>(out).setReason(reason, line.length);
+    return result;
+  }
   const source = q.sides(at, 0), destination = q.sides(at, 1);
   const alternativeAt = a.here(), alternative = changetype<Alternative>(a.grow(<u32>offsetof<Alternative>())), first = a.here();
   let written: u32 = 0;

@@ -94,6 +94,21 @@ static uint32_t take(const void *q, kvf_answer *a, const kvf_rank *d, const kvf_
 	return written;
 }
 
+/* Whether some scales are dealt over ranks otherwise than the rows that they scale:
+ * a scale has to come from the rank that its rows come from. */
+static int apart(const kvf_remap_in *q) {
+	for (uint32_t i = 0; i < q->groups.count; i++) {
+		const kvf_group *g = KVF_AT(kvf_group, q, q->groups, i);
+		for (uint32_t k = 0; k < g->components.count; k++) {
+			const kvf_component *c = KVF_AT(kvf_component, q, g->components, k);
+			if (!c->scales) continue;
+			const kvf_component *of = KVF_AT(kvf_component, q, g->components, c->scales - 1);
+			if (c->heads != of->heads || c->unit != of->unit || c->tokens_per_entry != of->tokens_per_entry) return 1;
+		}
+	}
+	return 0;
+}
+
 /* Which source rank feeds which destination rank: of the ranks that hold a thing,
  * the first. */
 KVF_HOOK(kvferry_remap) {
@@ -101,6 +116,10 @@ KVF_HOOK(kvferry_remap) {
 	if (!q || q->sides.count != 2) return kvf_status(KVF_STATUS_BAD_INPUT, 0);
 	const kvf_side *source = KVF_AT(kvf_side, q, q->sides, 0), *destination = KVF_AT(kvf_side, q, q->sides, 1);
 	kvf_line line = {{0}, 0};
+	if (apart(q)) {
+		KVF_SAY(&line, "scales are dealt otherwise than the rows that they scale");
+		return KVF_REFUSE(out, out_cap, REMAP, remap_out, KVF_STATUS_DECLINED, &line);
+	}
 	kvf_answer a = kvf_begin(out, out_cap, KVF_HOOK_REMAP, sizeof(kvf_remap_out));
 	kvf_alternative *alternative = (kvf_alternative *)kvf_grow(&a, sizeof *alternative);
 	uint32_t first = (uint32_t)a.need, written = 0;

@@ -69,6 +69,20 @@ fn replica(q: &Input<RemapIn>, source: &Side, s: u32, p: &Part) -> bool {
     })
 }
 
+/// Whether some scales are dealt over ranks otherwise than the rows that they
+/// scale: a scale has to come from the rank that its rows come from.
+fn apart(q: &Input<RemapIn>) -> bool {
+    q.iter(q.record.groups).any(|g| {
+        q.iter(g.components).any(|c| {
+            if c.scales == 0 {
+                return false;
+            }
+            let of = q.get(g.components, c.scales - 1);
+            c.heads != of.heads || c.unit != of.unit || c.tokens_per_entry != of.tokens_per_entry
+        })
+    })
+}
+
 /// Which source rank feeds which destination rank: of the ranks that hold a thing,
 /// the first.
 fn remap(q: &Input<RemapIn>, a: &mut Answer<RemapOut>) -> Status {
@@ -76,6 +90,9 @@ fn remap(q: &Input<RemapIn>, a: &mut Answer<RemapOut>) -> Status {
         return a.nothing(Status::BadInput);
     }
     let mut line = Line::default();
+    if apart(q) {
+        return a.refuse(Status::Declined, line.say("scales are dealt otherwise than the rows that they scale"));
+    }
     let (source, destination) = (q.get(q.record.sides, 0), q.get(q.record.sides, 1));
     let mut alternatives = a.records();
     let alternative = a.add(&mut alternatives, Alternative::default());
