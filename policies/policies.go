@@ -35,7 +35,7 @@ func Get(name string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// Digests are the SHA-256 of the built-in modules: what may run unmetered.
+// Digests are the SHA-256 of the built-in modules: what is compiled without a process of its own.
 func Digests() [][sha256.Size]byte {
 	var out [][sha256.Size]byte
 	for _, n := range Names() {

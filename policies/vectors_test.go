@@ -51,7 +51,7 @@ func load(t testing.TB, name string, interpreter bool) *host.Policy {
 	for _, d := range policies.Digests() {
 		allowed = append(allowed, d)
 	}
-	p, err := host.Load(context.Background(), wasm, host.Options{Allowed: allowed, Interpreter: interpreter})
+	p, err := host.Load(context.Background(), wasm, host.Options{Trusted: allowed, Interpreter: interpreter})
 	if err != nil {
 		t.Fatal(err)
 	}

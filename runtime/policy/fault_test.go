@@ -35,7 +35,7 @@ func guest(t *testing.T, code ...byte) *Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(ctx, sealed, Options{Unmetered: true})
+	p, err := Open(ctx, sealed, Options{InProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,16 +22,32 @@ import (
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/compiler"
 	"github.com/kvferry/kvferry/wasm/host"
 )
 
-// Options of a policy.
+// Options of a policy. Built-in modules are compiled in this process; who
+// compiles others is said by InProcess and Compiler, as host.Options has it.
 type Options struct {
-	// Unmetered lets a module run whose digest is not built in. Guests are not
-	// metered yet: such a module can hold up the process.
-	Unmetered bool
-	Memory    uint32 // bytes of linear memory; 0: 16 MiB
-	Log       func(level uint32, text string)
+	Memory      uint32 // bytes of linear memory; 0: 16 MiB
+	Fuel        host.Fuel
+	Log         func(level uint32, text string)
+	Observe     func(host.Call) // told of every call of the guest; answers that are known are none
+	Compiler    host.Compiler
+	InProcess   bool
+	Interpreter bool
+}
+
+// Host is what a module is loaded with under these options.
+func (o Options) Host() host.Options {
+	out := host.Options{
+		Memory: o.Memory, Fuel: o.Fuel, InProcess: o.InProcess, Compiler: o.Compiler,
+		Interpreter: o.Interpreter, Log: o.Log, Observe: o.Observe,
+	}
+	for _, d := range policies.Digests() {
+		out.Trusted = append(out.Trusted, d)
+	}
+	return out
 }
 
 // Answer is a policy's answer to remap.
@@ -139,17 +155,14 @@ type Policy struct {
 
 // Open loads a policy module.
 //
-// Errors: *module.Error, *host.Error.
+// Errors: *meter.Error, *module.Error, *host.Error; those of opt.Compiler.
 func Open(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
-	var allowed []geometry.Digest
-	for _, d := range policies.Digests() {
-		allowed = append(allowed, d)
-	}
-	h, err := host.Load(ctx, wasm, host.Options{Memory: opt.Memory, Allowed: allowed, Unmetered: opt.Unmetered, Log: opt.Log})
+	h, err := host.Load(ctx, wasm, opt.Host())
 	if err != nil {
 		party := blame.Policy
 		var e *host.Error
-		if errors.As(err, &e) && e.Operator {
+		var c *compiler.Error
+		if errors.As(err, &e) && e.Operator || errors.As(err, &c) && c.Operator {
 			party = blame.Operator
 		}
 		return nil, blame.On(party, fmt.Errorf("open a policy: %w", err))
@@ -162,6 +175,9 @@ func (p *Policy) Name() string { return p.host.Name() }
 
 // Version is the policy's semantic version.
 func (p *Policy) Version() string { return p.host.Version() }
+
+// Hooks are those that the policy has. They must not be modified.
+func (p *Policy) Hooks() []string { return p.host.Manifest().Hooks }
 
 // Digest is the SHA-256 of the module.
 func (p *Policy) Digest() geometry.Digest { return p.host.Digest() }

@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/host"
-	"github.com/kvferry/kvferry/wasm/module"
+	"github.com/kvferry/kvferry/wasm/meter"
 )
 
 var ctx = context.Background()
@@ -220,9 +220,9 @@ func TestOpenErrorsSayWhoseFault(t *testing.T) {
 		want blame.Party
 		text string
 	}{
-		{"not built in", strange, blame.Operator, "--unsafe-unmetered"},
-		{"emptied", nil, blame.Policy, "no core WebAssembly module"},
-		{"cut", sound[:len(sound)-1], blame.Policy, "module"},
+		{"not built in", strange, blame.Operator, "name a compiler"},
+		{"emptied", nil, blame.Policy, "no WebAssembly module"},
+		{"cut", sound[:len(sound)-1], blame.Policy, "section size"},
 	} {
 		p, err := Open(ctx, c.wasm, Options{})
 		if err == nil {
@@ -230,12 +230,12 @@ func TestOpenErrorsSayWhoseFault(t *testing.T) {
 			continue
 		}
 		var e *host.Error
-		var m *module.Error
+		var m *meter.Error
 		if blame.Of(err) != c.want || !strings.Contains(err.Error(), c.text) || !errors.As(err, &e) && !errors.As(err, &m) {
 			t.Errorf("%s: error %v, fault %s, want %s and %q", c.name, err, blame.Of(err), c.want, c.text)
 		}
 	}
-	p, err := Open(ctx, strange, Options{Unmetered: true})
+	p, err := Open(ctx, strange, Options{InProcess: true})
 	if err != nil {
 		t.Fatal(err)
 	}

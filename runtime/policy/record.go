@@ -88,6 +88,13 @@ func (c Candidate) shardOf(e Engine, group int) *shard.Spec {
 	return &e.Shard
 }
 
+// Side is the engine with every rank in the layout of a candidate.
+//
+// Errors: *layout.Error, *layout.ClaimError, *shard.Error, *QuestionError of a
+// candidate that the engine cannot hold its cache in.
+// Preconditions: the candidate has a layout and a pool for each group.
+func (e Engine) Side(candidate int) (plan.Side, error) { return e.Candidates[candidate].side(e) }
+
 // side is the engine with every rank in the candidate's layout.
 func (c Candidate) side(e Engine) (plan.Side, error) {
 	s := plan.Side{Engine: e.Name, Model: e.Model, Shard: e.Shard, Groups: c.Pools}
@@ -270,7 +277,7 @@ func (q Question) validate() error {
 		if err := e.Model.Validate(); err != nil {
 			return fmt.Errorf("engine %s: %w", e.Name, err)
 		}
-		if err := e.About.validate(at, e.Shard.Ranks()); err != nil {
+		if err := e.About.Validate(at, e.Shard.Ranks()); err != nil {
 			return err
 		}
 		s := site{q.Providers, nil, q.Configuration, [2]int{q.Engine.Shard.Ranks(), e.Shard.Ranks()}}
@@ -346,19 +353,26 @@ func RemapInput(p *plan.Pair) *abi.RemapIn {
 func assignments(p *plan.Pair, out *abi.RemapOut) (Answer, error) {
 	answer := Answer{Reason: out.Reason}
 	for i, alternative := range out.Alternatives {
-		as := make([]plan.Assignment, 0, len(alternative.Assignments))
-		for _, a := range alternative.Assignments {
-			as = append(as, plan.Assignment{
-				Group: int(a.Group), Components: a.Components, Destination: int(a.Destination), Source: int(a.Source),
-				Layers: plan.Range{From: int(a.LayerFrom), To: int(a.LayerTo)},
-				Heads:  plan.Range{From: int(a.HeadFrom), To: int(a.HeadTo)},
-				Tokens: plan.Tokens{Size: int(a.TokenSize), Interleave: int(a.TokenInterleave), Phase: int(a.TokenPhase)},
-			})
-		}
+		as := Assignments(alternative.Assignments)
 		if err := p.ValidateAssignments(as); err != nil {
 			return Answer{}, fmt.Errorf("alternative %d: %w", i, err)
 		}
 		answer.Alternatives = append(answer.Alternatives, as)
 	}
 	return answer, nil
+}
+
+// Assignments are an alternative's records as plans know them. Whether a pair can
+// have them is for plan.Pair.ValidateAssignments.
+func Assignments(records []abi.Assignment) []plan.Assignment {
+	out := make([]plan.Assignment, 0, len(records))
+	for _, a := range records {
+		out = append(out, plan.Assignment{
+			Group: int(a.Group), Components: a.Components, Destination: int(a.Destination), Source: int(a.Source),
+			Layers: plan.Range{From: int(a.LayerFrom), To: int(a.LayerTo)},
+			Heads:  plan.Range{From: int(a.HeadFrom), To: int(a.HeadTo)},
+			Tokens: plan.Tokens{Size: int(a.TokenSize), Interleave: int(a.TokenInterleave), Phase: int(a.TokenPhase)},
+		})
+	}
+	return out
 }

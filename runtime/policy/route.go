@@ -95,19 +95,24 @@ type Party struct {
 
 // RouteQuestion asks how one transfer goes.
 type RouteQuestion struct {
+	// Request names the transfer, for whoever chooses by it which policy is
+	// asked. It is no part of what a policy is told.
+	Request             string
 	Model               string
 	Source, Destination Party
-	Tokens              int           // of the request
-	Cached              int           // of them at its start that the destination has already
-	Priority            int           // as asked, 1 to MaxPriority; 0: nothing asked
-	Deadline            time.Duration // left; 0: none
-	Lease               time.Duration // left of the source's; 0: none
-	Limits              Limits
-	Alternatives        [][]Flow   // what each of remap's alternatives moves, in their order; at least one
-	Providers           []Provider // in the configured order
-	Edges               []Edge     // nil: not known
-	Previous            *Decision  // answered before for these engines; nil: none
-	Configuration       []byte     // the operator's for the policy, canonical JSON
+	// Tokens of the request, and of them at its start what the destination has
+	// already. An agent gives the four leading bits of both, so that requests of
+	// about one length are one question.
+	Tokens, Cached int
+	Priority       int           // as asked, 1 to MaxPriority; 0: nothing asked
+	Deadline       time.Duration // left; 0: none
+	Lease          time.Duration // left of the source's; 0: none
+	Limits         Limits
+	Alternatives   [][]Flow   // what each of remap's alternatives moves, in their order; at least one
+	Providers      []Provider // in the configured order
+	Edges          []Edge     // nil: not known
+	Previous       *Decision  // answered before for these engines; nil: none
+	Configuration  []byte     // the operator's for the policy, canonical JSON
 }
 
 // Decision is how a transfer goes. Zero leaves a thing to the host, as
@@ -230,7 +235,7 @@ const maxTokens = 1 << 31
 
 func (q RouteQuestion) validate() error {
 	err := first(textual("model", q.Model, geometry.MaxName), textual("source.name", q.Source.Name, geometry.MaxName), textual("destination.name", q.Destination.Name, geometry.MaxName),
-		q.Source.validate("source", -1), q.Destination.validate("destination", -1),
+		q.Source.Validate("source", -1), q.Destination.Validate("destination", -1),
 		between("tokens", int64(q.Tokens), 0, maxTokens), between("cached", int64(q.Cached), 0, int64(q.Tokens)), between("priority", int64(q.Priority), 0, MaxPriority),
 		between("limits.chunk", q.Limits.Chunk, 0, 1<<31), between("limits.streams", int64(q.Limits.Streams), 0, 1<<16), between("limits.integrity", int64(q.Limits.Integrity), 0, int64(IntegrityFull)),
 		between("alternatives", int64(len(q.Alternatives)), 1, abi.MaxAlternatives),
@@ -286,6 +291,10 @@ func (q RouteQuestion) Accept(out *abi.RouteOut) (Decision, error) {
 	}
 	return d, nil
 }
+
+// Fits reports whether the question can have a decision: one that was made for
+// another may name what this one has not.
+func (q RouteQuestion) Fits(d *Decision) bool { return q.check(d) == nil }
 
 // check compares a decision with what the question has.
 func (q RouteQuestion) check(d *Decision) *DecisionError {

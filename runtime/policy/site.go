@@ -98,8 +98,9 @@ type Edge struct {
 // Bounds on a question: edges name providers by bit, and each edge is compared
 // with all others.
 const (
-	MaxProviders = 64
-	MaxEdges     = 1 << 13
+	MaxProviders    = 64
+	MaxEdges        = 1 << 13
+	MaxAlternatives = abi.MaxAlternatives // of one answer
 )
 
 func (a About) record(name string) abi.Engine {
@@ -188,7 +189,49 @@ const (
 	maxGbits = 1 << 24
 )
 
-func (a About) validate(at string, ranks int) error {
+// Bounds on what is said of an engine, so that whoever passes it on can be sure
+// that it fits a question.
+const (
+	MaxLabels  = 64      // of an engine, and of a rank
+	MaxDevices = 64      // of a rank
+	MaxRails   = 64      // of a rank
+	maxItems   = 1 << 15 // places, labels, devices and rails of an engine
+	maxSaid    = 1 << 20 // bytes of all texts of an engine
+)
+
+// size counts what is said of an engine, and its text.
+func (a About) size() (items, text int) {
+	count := func(labels map[string]string) {
+		items += len(labels)
+		for k, v := range labels {
+			text += len(k) + len(v)
+		}
+	}
+	count(a.Labels)
+	for _, p := range a.Places {
+		items += 1 + len(p.Devices) + len(p.Rails)
+		text += len(p.Host) + len(p.Domain)
+		count(p.Labels)
+		for _, d := range p.Devices {
+			text += len(d.ID)
+		}
+		for _, r := range p.Rails {
+			text += len(r.Name)
+		}
+	}
+	return items, text
+}
+
+// Validate checks what is said of an engine of so many ranks; below 0: not
+// known. at is what it is called in errors.
+//
+// Errors: *QuestionError.
+func (a About) Validate(at string, ranks int) error {
+	items, text := a.size()
+	if err := first(between(at+" (places, labels, devices and rails)", int64(items), 0, maxItems), between(at+" (bytes of text)", int64(text), 0, maxSaid),
+		between(at+".labels", int64(len(a.Labels)), 0, MaxLabels)); err != nil {
+		return err
+	}
 	if err := first(textual(at+".software", a.Software, geometry.MaxName), textual(at+".version", a.Version, geometry.MaxName), labelled(at+".labels", a.Labels)); err != nil {
 		return err
 	}
@@ -197,7 +240,8 @@ func (a About) validate(at string, ranks int) error {
 	}
 	for r, p := range a.Places {
 		at := fmt.Sprintf("%s.places[%d]", at, r)
-		err := first(textual(at+".host", p.Host, abi.MaxText), textual(at+".domain", p.Domain, abi.MaxText), labelled(at+".labels", p.Labels),
+		err := first(between(at+".labels", int64(len(p.Labels)), 0, MaxLabels), between(at+".devices", int64(len(p.Devices)), 0, MaxDevices), between(at+".rails", int64(len(p.Rails)), 0, MaxRails),
+			textual(at+".host", p.Host, abi.MaxText), textual(at+".domain", p.Domain, abi.MaxText), labelled(at+".labels", p.Labels),
 			between(at+".numa", int64(p.NUMA), 0, maxNUMA), between(at+".load", int64(p.Load), 0, MaxLoad))
 		for i, d := range p.Devices {
 			at := fmt.Sprintf("%s.devices[%d]", at, i)
@@ -293,7 +337,7 @@ type RemapQuestion struct {
 // Preconditions: q.Pair.Validate() is nil.
 func (q RemapQuestion) Input() (*abi.RemapIn, error) {
 	ranks := [2]int{len(q.Pair.Source.Ranks), len(q.Pair.Destination.Ranks)}
-	if err := first(q.Source.validate("source", ranks[0]), q.Destination.validate("destination", ranks[1]), site{q.Providers, q.Edges, q.Configuration, ranks}.validate(),
+	if err := first(q.Source.Validate("source", ranks[0]), q.Destination.Validate("destination", ranks[1]), site{q.Providers, q.Edges, q.Configuration, ranks}.validate(),
 		between("previous", int64(len(q.Previous)), 0, abi.MaxAlternatives)); err != nil {
 		return nil, err
 	}
