@@ -27,6 +27,8 @@ type Capabilities struct {
 	NativeStrides bool  // loops need not be expanded
 	DetectsDeath  bool  // a dead peer fails its operations without a deadline
 	Efficient     int64 // smallest piece, in bytes, that moves at full speed
+	CRC           bool  // every byte that arrives is checked against a sum that its sender made
+	TLS           bool  // connections are protected
 }
 
 // Direction is which way an operation's bytes go, seen from the submitter.

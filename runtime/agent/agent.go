@@ -12,6 +12,10 @@ import (
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/locality"
+	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/configuration"
+	"github.com/kvferry/kvferry/runtime/policy/load"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -22,20 +26,29 @@ var ErrClosed = errors.New("agent: closed")
 const (
 	maxHandshakes = 64 // of connections that have not said who they are
 	maxLinks      = 64 // of one peer engine
+	maxStreams    = 1 << 12
 )
 
 // Agent holds engines' ranks and talks to other agents. Safe for concurrent
 // use.
 //
 // Lock order: Agent.mu, Engine.mu, Peer.mu, link.turn, link.mu, ledger.mu;
-// none but link.turn is held while a provider, a policy or a connection is
-// called.
+// lane.mu and Agent.metering are leaves. None but link.turn is held while a
+// provider, a policy or a connection is called. The slots that stand for a turn
+// (asker.turn, Peer.planning, layouts.turn) come before all of them.
 type Agent struct {
 	cfg   Config
 	times Timeouts
 	clock Clock
 	log   zerolog.Logger
 	pumps map[string]*pump // by provider name
+	local locality.Locality
+	// configurations are canonical JSON by policy name.
+	configurations map[string][]byte
+	layouts        *layouts
+
+	metering sync.Mutex // a leaf; held while meter is used
+	meter    *load.Meter[loadKey]
 
 	listener net.Listener
 	tokens   chan struct{}   // handshakes in progress of incoming connections
@@ -48,6 +61,7 @@ type Agent struct {
 	engines  map[string]*Engine
 	reserved map[string]struct{} // ids of engines that are being registered
 	conns    map[*conn]struct{}  // every open control connection
+	counts   Counts
 }
 
 // New starts an agent: it listens when New returns.
@@ -67,6 +81,15 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.PolicyMatch > MatchRequired {
 		return nil, bad("policy match is %d, want reported or required", cfg.PolicyMatch)
 	}
+	if cfg.OnPolicyFault > FaultHost {
+		return nil, bad("on policy fault is %d, want fails or host", cfg.OnPolicyFault)
+	}
+	if l := cfg.Limits; l.Chunk < 0 || l.Chunk > policy.MaxChunk || l.Streams < 0 || l.Streams > maxStreams {
+		return nil, bad("limits: chunk %d and streams %d, want 0 to %d and 0 to %d", l.Chunk, l.Streams, policy.MaxChunk, maxStreams)
+	}
+	if n := len(cfg.Providers); n > policy.MaxProviders {
+		return nil, bad("%d providers, want at most %d", n, policy.MaxProviders)
+	}
 	if cfg.Budget == (plan.Budget{}) {
 		cfg.Budget = plan.DefaultBudget()
 	}
@@ -75,6 +98,20 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, times: cfg.Timeouts.filled(), clock: cfg.Clock, log: cfg.Log.With().Str("agent", cfg.Name).Logger(),
 		pumps: map[string]*pump{}, tokens: make(chan struct{}, maxHandshakes), engines: map[string]*Engine{}, reserved: map[string]struct{}{}, conns: map[*conn]struct{}{}}
+	if cfg.Here != nil {
+		a.local = *cfg.Here
+	} else {
+		a.local = locality.Here()
+	}
+	a.meter, a.layouts = load.New[loadKey](load.Options{}), newLayouts(cfg.Layouts)
+	a.configurations = map[string][]byte{}
+	for name, text := range cfg.Configurations {
+		b, err := configuration.Canonical("configuration of policy "+name, text)
+		if err != nil {
+			return nil, bad("%w", err)
+		}
+		a.configurations[name] = b
+	}
 	for _, p := range cfg.Providers {
 		if p == nil || a.pumps[p.Name()] != nil {
 			return nil, bad("providers: each is named once")

@@ -9,6 +9,7 @@ import (
 	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/runtime/measure"
+	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -23,7 +24,19 @@ type EngineSpec struct {
 	Shard       shard.Spec
 	Pools       []plan.Pool        // by group
 	Layouts     [][]*layout.Layout // [rank][group], of every rank of the engine
-	Held        []memory.Rank      // the ranks whose memory this agent holds
+	// Can, where not nil, are the layouts among which Agent.SelectLayout chose
+	// for this engine and incarnation: Register refuses Layouts that are not
+	// those of the choice. Role and Expected are what the policy is asked with:
+	// what the engine is in its pairs, and the peers that it will meet.
+	Can      []policy.Candidate
+	Role     policy.Role
+	Expected []policy.Engine
+	Held     []memory.Rank // the ranks whose memory this agent holds
+	// About is what policies are told of the engine besides its cache: software,
+	// labels, and where its ranks run, of all ranks or of none. What an agent
+	// finds out by itself of the ranks that it holds (the host's name, the NUMA
+	// node) need not be said; what is said counts.
+	About policy.About
 	// Kernel, where not nil, is the engine's own way to write and read its
 	// cache. Register then measures where it puts things, which overwrites the
 	// memory, and refuses an engine whose kernel disagrees with Layouts; and a
@@ -102,6 +115,9 @@ type Pull struct {
 	// the transfer is done. What Landed reports is in place and not yet compared.
 	Integrity Integrity
 	Timeout   time.Duration
+	// Priority is what the policy is asked with, from 1 to policy.MaxPriority,
+	// which is served first; 0: nothing is asked.
+	Priority int
 }
 
 // Expect describes blocks that a producer may write.
@@ -127,6 +143,7 @@ type Push struct {
 	Streaming bool
 	Timeout   time.Duration
 	Integrity Integrity // as in Pull; the destination compares
+	Priority  int       // as in Pull
 }
 
 // Result is what a transfer moved, over all ranks of this side.
@@ -151,7 +168,6 @@ type Result struct {
 	// tokens of the transfer, as far as they moved, are all valid in every
 	// layer. Nil where this side is the source.
 	ValidBlocks [][]int `json:"valid_blocks,omitempty"`
+	// Route is how it went, and who decided that.
+	Route Route `json:"route"`
 }
-
-// Answer is a policy's answer to remap; see plan.Answer.
-type Answer = plan.Answer

@@ -27,6 +27,8 @@ import (
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/runtime/locality"
+	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/transport"
 )
 
@@ -45,14 +47,32 @@ type Config struct {
 	// of another group are refused. Empty is a group of its own name "".
 	Group string
 
-	// Providers in order of preference; at least one. The dialling side's
-	// order decides. A provider belongs to one agent, which polls it; whoever
-	// opened it closes it, after Agent.Close.
+	// Providers in order of preference; at least one. All that both sides have
+	// are connected, as far as they can be. Where no policy says otherwise the
+	// dialling side's order decides; one that cannot do a transfer
+	// (transport.ErrNotSupported) makes way for the next. A provider belongs to
+	// one agent, which polls it; whoever opened it closes it, after Agent.Close.
 	Providers []transport.Provider
 
-	// Policy answers remap. Required before a Connect or an incoming
-	// connection in which this side is the destination.
+	// Policy answers remap, and how transfers go that this agent's engines
+	// begin. Required before a Connect or an incoming connection in which this
+	// side is the destination. Each peer is asked about again when the policy's
+	// digest has changed; see Peer.Replan.
 	Policy Policy
+	// Configurations are what the operator tells policies, by their names: YAML
+	// or JSON, given to them as canonical JSON (package policy/configuration).
+	Configurations map[string][]byte
+	// OnPolicyFault says what a transfer does whose policy fails to route it.
+	OnPolicyFault OnPolicyFault
+	// Limits of what a policy may choose for a transfer. The least integrity is
+	// the transfer's own, and never less than Integrity.
+	Limits Limits
+	// Here is where this process runs; nil: what the kernel says of it.
+	Here *locality.Locality
+	// Layouts is a folder in which the layouts that SelectLayout chose are kept,
+	// for all processes of an engine that share it. Empty: they are kept in
+	// memory.
+	Layouts string
 	// PolicyMatch says what unequal policy digests lead to.
 	PolicyMatch PolicyMatch
 
@@ -75,23 +95,48 @@ const (
 	MatchRequired PolicyMatch = 1 // unequal digests are refused
 )
 
+// OnPolicyFault says what becomes of a transfer where the policy is at fault or
+// declines.
+type OnPolicyFault uint8
+
+// The settings of on_policy_fault.
+const (
+	FaultFails OnPolicyFault = 0 // the transfer fails; the policy is to blame
+	FaultHost  OnPolicyFault = 1 // the agent chooses as if there were no route; Result.Route.Fault and Counts.Replaced show it
+)
+
+// Limits are what the configuration says of transfers: a policy chooses within
+// them.
+type Limits struct {
+	Chunk     int64 // bytes that travel as one; 0: each provider's own
+	Streams   int   // most connections in parallel; 0: 1
+	Recompute bool  // a policy may refuse a pull, so that the engine recomputes; see Recompute
+}
+
 // Timeouts of an agent. Zero fields take the defaults named.
 type Timeouts struct {
 	Handshake time.Duration // of each connection's whole handshake; 10 s
 	Write     time.Duration // of one control message; 5 s
 	Idle      time.Duration // a control connection silent for this long is dead; 15 s. Beats go out three times in it
 	Transfer  time.Duration // of a Pull or Push whose own Timeout is zero; 60 s
-	Measure   time.Duration // of measuring an engine\'s kernel at Register; 60 s
+	Measure   time.Duration // of measuring an engine's kernel at Register; 60 s
 	Lifetime  time.Duration // no offer or expectation lives longer, however often it is extended; 1 h
 }
 
-// Policy is what an agent needs of a policy; *policy.Policy is one.
+// Policy is what an agent needs of a policy; *policy.Policy and
+// *generation.Manager are ones. Safe for concurrent use. Errors are the policy's
+// fault unless they say otherwise.
+//
+// A policy with a method Judge(*plan.Pair, error) is told what became of its
+// answers to RemapFor: nil where every alternative was proved, else what is
+// wrong with each that was not. One with a method Hooks() []string that does not
+// list "route" is not asked for routes.
 type Policy interface {
 	Name() string
 	Digest() geometry.Digest
-	// Remap answers which rank feeds which for the pair. An error is the
-	// policy's fault unless it says otherwise.
-	Remap(ctx context.Context, pair *plan.Pair) (Answer, error)
+	SelectLayout(ctx context.Context, q policy.Question) (policy.Choice, error)
+	RemapFor(ctx context.Context, q policy.RemapQuestion) (policy.Answer, error)
+	Route(ctx context.Context, q policy.RouteQuestion) (policy.Decision, []policy.Clamped, error)
 }
 
 // Clock is the source of time of an agent; tests replace it.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/memory"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
@@ -22,6 +23,7 @@ import (
 type Engine struct {
 	agent *Agent
 	desc  session.Engine
+	site  session.Site
 	held  map[int]memory.Rank
 	shape transfer.Shape
 
@@ -42,7 +44,9 @@ type Engine struct {
 	requests map[string]struct{} // of live offers and expectations, "offer r1"
 	peers    map[*Peer]struct{}
 	inbound  map[inboundKey]*Peer
-	arrived  chan struct{} // closed and replaced when inbound grows
+	askers   map[inboundKey]*asker
+	previous map[geometry.Digest][][]plan.Assignment // answered before, by pair
+	arrived  chan struct{}                           // closed and replaced when inbound grows
 	moves    map[*Transfer]struct{}
 }
 
@@ -114,7 +118,7 @@ func (a *Agent) reserve(spec EngineSpec) error {
 
 func (a *Agent) newEngine(ctx context.Context, spec EngineSpec) (*Engine, error) {
 	e := &Engine{agent: a, held: map[int]memory.Rank{}, offers: map[transfer.ID]*Offered{}, expects: map[transfer.ID]*Expected{},
-		requests: map[string]struct{}{}, peers: map[*Peer]struct{}{}, inbound: map[inboundKey]*Peer{}, arrived: make(chan struct{}), moves: map[*Transfer]struct{}{}}
+		requests: map[string]struct{}{}, peers: map[*Peer]struct{}{}, inbound: map[inboundKey]*Peer{}, askers: map[inboundKey]*asker{}, previous: map[geometry.Digest][][]plan.Assignment{}, arrived: make(chan struct{}), moves: map[*Transfer]struct{}{}}
 	for _, m := range spec.Held {
 		if m.Engine != spec.ID {
 			return nil, fmt.Errorf("agent: held rank %d is memory of engine %q, want %q", m.Rank, m.Engine, spec.ID)
@@ -135,6 +139,15 @@ func (a *Agent) newEngine(ctx context.Context, spec EngineSpec) (*Engine, error)
 		if err := e.fits(m); err != nil {
 			return nil, err
 		}
+	}
+	if err := spec.About.Validate("about", len(spec.Layouts)); err != nil {
+		return nil, fmt.Errorf("agent: engine %q: %w", spec.ID, err)
+	}
+	if e.site = a.here(e, spec.About); e.site.Validate("site", len(spec.Layouts)) != nil {
+		e.site.About = spec.About // what was found out is too much beside what was said
+	}
+	if err := a.layouts.check(spec); err != nil {
+		return nil, err
 	}
 	key := slices.Clone(spec.Key)
 	if key == nil {

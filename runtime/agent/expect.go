@@ -156,7 +156,7 @@ func (x *Expected) openWrite(s *serving, m *transfer.Open, who string, total int
 	if !s.link.serve(s) {
 		return true
 	}
-	if !x.post(expectEvent{s: s, ev: transfer.OpenWrite{Key: s.key, Producer: who, Ranks: m.Ranks, Total: total, From: m.From, To: m.To, Layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}, Void: s.scope.void, Verify: s.level != transfer.Off, SideData: m.SideData}}) {
+	if !x.post(expectEvent{s: s, ev: transfer.OpenWrite{Key: s.key, Plan: m.Plan, Producer: who, Ranks: m.Ranks, Total: total, From: m.From, To: m.To, Layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}, Void: s.scope.void, Verify: s.level != transfer.Off, SideData: m.SideData}}) {
 		s.link.unserve(s.x)
 		return false
 	}
@@ -238,7 +238,10 @@ func (x *Expected) answer(e expectEvent, out transfer.ExpectReady) {
 		x.result.Integrity = s.level
 		x.result.OutOfWindow = append(x.result.OutOfWindow, s.scope.window...)
 		granted, err = x.engine.grant(s, x.req, ev.From, ev.To, transport.Write, x.limit)
-		if err != nil {
+		if err == nil {
+			s.burden = s.link.begin(s.plan, ev.To-ev.From, s.layers)
+			x.result.Route = Route{Alternative: s.plan.Index, Proved: len(s.link.current().alternatives), Plan: s.plan.digest.String(), Transports: granted.Providers, Reason: "the source decided"}
+		} else {
 			// The producer's ranks cannot be written under this ticket any
 			// more: the expectation cannot complete.
 			x.post(expectEvent{ev: transfer.WriteDone{Key: s.key, Err: err}})
@@ -283,6 +286,7 @@ func (x *Expected) stop(st transfer.Stop) {
 			s.link.send(&transfer.Ended{X: s.x, Failure: transfer.Failed(st.Tell)})
 		}
 		s.link.quiet(s)
+		s.burden.end(st.Tell == nil && failure == nil)
 		if st.Fence {
 			s.link.fence(ctx)
 		}
@@ -296,7 +300,7 @@ func (x *Expected) stop(st transfer.Stop) {
 func (x *Expected) conclude(err error) {
 	e := x.engine
 	x.result = Result{Request: x.req.name, Elapsed: e.agent.clock.Now().Sub(x.begun), SideData: x.machine.SideData(), Ranks: append([]int(nil), e.desc.Held...),
-		Valid: x.machine.Valid(), Integrity: x.result.Integrity, Absent: x.result.Absent, OutOfWindow: x.result.OutOfWindow}
+		Valid: x.machine.Valid(), Integrity: x.result.Integrity, Absent: x.result.Absent, OutOfWindow: x.result.OutOfWindow, Route: x.result.Route}
 	x.result.ValidBlocks = e.validBlocks(x.req, x.result.Valid)
 	if err != nil {
 		x.err = fmt.Errorf("agent: expectation %q: %w", x.req.name, err)

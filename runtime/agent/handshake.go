@@ -7,22 +7,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/runtime/transfer"
-	"github.com/kvferry/kvferry/transport"
 )
 
 func (e *Engine) hello(role session.Role, want string) *session.Hello {
 	a := e.agent
 	h := &session.Hello{
 		Versions: session.Versions{Protocol: session.Protocol, ABI: session.ABI, Plan: session.PlanVersion},
-		Role:     role, Agent: a.cfg.Name, Group: a.cfg.Group, Want: want, Engine: e.desc,
-		Policy: session.Policy{Required: a.cfg.PolicyMatch == MatchRequired},
-	}
-	if p := a.cfg.Policy; p != nil {
-		h.Policy.Name, h.Policy.Digest = p.Name(), p.Digest().String()
+		Role:     role, Agent: a.cfg.Name, Group: a.cfg.Group, Want: want, Engine: e.desc, Site: e.told(),
+		Policy: e.policy(),
 	}
 	for _, p := range a.cfg.Providers {
 		h.Providers = append(h.Providers, session.Provider{Name: p.Name(), Data: p.Address().Data})
@@ -30,43 +25,15 @@ func (e *Engine) hello(role session.Role, want string) *session.Hello {
 	return h
 }
 
-// remapper asks the policy once a peer: all links of a peer share the answer,
-// so that its agents hold the same plan.
-type remapper struct {
-	policy Policy
-	digest geometry.Digest // of the pair answered
-	answer *session.Answered
-}
-
-func (r *remapper) ask(ctx context.Context, do *session.Do) (session.Event, error) {
-	if r.policy == nil {
-		return nil, blame.On(blame.Operator, session.With(session.CodePolicy, errors.New("agent: a destination needs a policy, and none is configured")))
-	}
-	if d := do.Remap.Digest(); r.answer != nil && r.digest == d {
-		return *r.answer, nil
-	} else {
-		r.digest = d
-	}
-	got, err := r.policy.Remap(ctx, do.Remap)
-	if err != nil {
-		return nil, blame.On(blame.Policy, session.With(session.CodePolicy, fmt.Errorf("agent: policy %q remap: %w", r.policy.Name(), err)))
-	}
-	if len(got.Alternatives) == 0 {
-		return nil, blame.On(blame.Policy, session.With(session.CodePolicy, fmt.Errorf("agent: policy %q answered remap with no alternative", r.policy.Name())))
-	}
-	r.answer = &session.Answered{Assignments: got.Alternatives[0], Reason: got.Reason}
-	return *r.answer, nil
-}
-
 // shake drives one handshake to its end. first is the dialler's hello where
 // it has been read already. The connection's deadline is set by the caller.
-func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello, ask *remapper) (_ *link, err error) {
+func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello, ask *asker, p *Peer) (_ *link, err error) {
 	a := e.agent
 	m := session.NewMachine(local, first == nil, a.cfg.Budget)
 	l := &link{agent: a, engine: e, conn: c, role: local.Role}
 	defer func() {
-		if err != nil && l.provider != nil {
-			_ = l.provider.Disconnect(l.peer)
+		if err != nil {
+			l.abandonLanes()
 		}
 	}()
 	ready := m.Step(session.Start{})
@@ -86,45 +53,32 @@ func (e *Engine) shake(ctx context.Context, c *conn, local, first *session.Hello
 			}
 		}
 		if ready.Err != nil {
+			ask.judge(m.Result(), ready.Err)
 			return nil, ready.Err
 		}
 		if ready.Open {
 			l.result = m.Result()
+			ask.judge(l.result, nil)
 			return l, nil
 		}
 		var ev session.Event
 		var failed error
 		switch do := ready.Do; {
 		case do.Connect != nil:
-			p := a.provider(do.Connect.Name)
-			peer, err := p.Connect(ctx, transport.Address{Provider: do.Connect.Name, Data: do.Connect.Data})
-			if err != nil {
-				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("connect with provider %s: %w", p.Name(), err)))
-				break
-			}
-			l.provider, l.peer = p, peer
-			ev = session.Connected{Token: p.Token(peer)}
+			made, err := l.connect(ctx, do.Connect)
+			ev, failed = session.Connected{Connections: made}, err
 		case do.Accept != nil:
-			p := a.provider(do.Accept.Provider)
-			peer, err := p.Accepted(do.Accept.Token)
-			if err != nil {
-				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("find the peer's connection at provider %s: %w", p.Name(), err)))
-				break
-			}
-			l.provider, l.peer = p, peer
-			ev = session.Accepted{}
+			known, err := l.accept(do.Accept)
+			ev, failed = session.Accepted{Providers: known}, err
 		case do.Remap != nil:
-			ev, failed = ask.ask(ctx, &do)
+			l.result = m.Result() // what is known of the peer by now
+			l.greeted()
+			ev, failed = ask.ask(ctx, do.Remap, append(p.whole(), l))
 		case do.Prepare:
-			side := transport.Destination
-			if local.Role == session.Source {
-				side = transport.Source
+			l.result = m.Result()
+			if failed = l.ready(l.agree(l.result.Alternatives[0]), l.result.Providers); failed == nil {
+				ev = session.Prepared{}
 			}
-			if err := l.provider.Prepare(m.Result().Proven, l.peer, side); err != nil {
-				failed = blame.On(blame.Provider, session.With(session.CodeProvider, fmt.Errorf("prepare the plan with provider %s: %w", l.provider.Name(), err)))
-				break
-			}
-			ev = session.Prepared{}
 		case first != nil:
 			ev, first = session.Received{Message: first}, nil
 		default:
@@ -228,12 +182,14 @@ func (a *Agent) receive(c *conn) (*link, error) {
 		a.refuse(c, err)
 		return nil, err
 	}
-	l, err := e.shake(ctx, c, e.hello(first.Role.Other(), ""), first, &remapper{policy: a.cfg.Policy})
+	p, ask, done := e.asking(first)
+	defer done()
+	l, err := e.shake(ctx, c, e.hello(first.Role.Other(), ""), first, ask, p)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.join(l); err != nil {
-		_ = l.provider.Disconnect(l.peer)
+	if err := e.join(l, ask); err != nil {
+		l.abandonLanes()
 		return nil, err
 	}
 	return l, nil
@@ -266,7 +222,7 @@ func keyOf(h *session.Hello) inboundKey {
 }
 
 // join adds an incoming link to its peer.
-func (e *Engine) join(l *link) error {
+func (e *Engine) join(l *link, ask *asker) error {
 	h := l.result.Peer
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -279,9 +235,11 @@ func (e *Engine) join(l *link) error {
 	}
 	if errors.Is(err, ErrClosed) { // none yet, or its last link has just died
 		p = newPeer(e, l.role, false)
-		e.inbound[keyOf(h)] = p
-		e.peers[p] = struct{}{}
-		err = p.add(l)
+		p.asker = ask
+		if err = p.add(l); err == nil {
+			e.inbound[keyOf(h)] = p
+			e.peers[p] = struct{}{}
+		}
 	}
 	if err != nil {
 		return err

@@ -81,17 +81,18 @@ func (l *link) answer(m *transfer.Ask) error {
 	var g *gate
 	var req *request
 	var of scope
+	var by *agreed
 	l.mu.Lock()
 	if m.Mine { // of a read of the peer's
 		if s := l.served[m.X]; s != nil {
-			g, of = &s.hashes, s.scope
+			g, of, by = &s.hashes, s.scope, s.plan
 			if o, ok := s.holder.(*Offered); ok {
 				req = &o.req
 			}
 		}
 	} else if o := l.opened[m.X]; o != nil { // of a write of ours
 		if granted := o.granted; granted != nil {
-			g, req, of = &o.transfer.hashes, &o.transfer.req, granted.scope
+			g, req, of, by = &o.transfer.hashes, &o.transfer.req, granted.scope, o.plan
 		}
 	}
 	if l.hashing++; l.hashing > maxHashing {
@@ -116,7 +117,7 @@ func (l *link) answer(m *transfer.Ask) error {
 		var err error
 		for _, q := range m.Queries {
 			var sums []uint64
-			if sums, err = l.sum(h, req, of, q, m.Rate); err != nil {
+			if sums, err = l.sum(h, by, req, of, q, m.Rate); err != nil {
 				break
 			}
 			if out.Sums = append(out.Sums, sums...); len(out.Sums) > transfer.MaxSums {
@@ -135,7 +136,7 @@ func (l *link) answer(m *transfer.Ask) error {
 
 // sum makes the digests of one query of our blocks: one for each layer and
 // component, in this order.
-func (l *link) sum(h *digest.Hasher, req *request, of scope, q transfer.Query, rate int) ([]uint64, error) {
+func (l *link) sum(h *digest.Hasher, by *agreed, req *request, of scope, q transfer.Query, rate int) ([]uint64, error) {
 	p := l.result.Pair
 	source := l.role == session.Source
 	rank := q.Destination
@@ -166,7 +167,7 @@ func (l *link) sum(h *digest.Hasher, req *request, of scope, q transfer.Query, r
 		return nil, bad("tokens", fmt.Sprintf("[%d, %d)", q.From, q.To), fmt.Sprintf("[%d, %d)", span.From, span.To))
 	}
 	own := l.ourSide().OwnGroup(q.Group)
-	part := digest.Part{Pair: p, Assignments: l.result.Assignments, OfSource: source, Source: q.Source, Destination: q.Destination, Group: q.Group, Component: q.Component,
+	part := digest.Part{Pair: p, Assignments: by.Assignments, OfSource: source, Source: q.Source, Destination: q.Destination, Group: q.Group, Component: q.Component,
 		Layers: plan.Range{From: q.Layers[0], To: q.Layers[1]}, Heads: plan.Range{From: q.Heads[0], To: q.Heads[1]}, From: q.From, To: q.To,
 		Table: req.tables[own], First: req.first[own]}
 	for _, b := range memory.Buffers[own] {
@@ -215,6 +216,7 @@ func (l *link) askSums(ctx context.Context, m *transfer.Ask) ([]uint64, error) {
 // verification compares what one transfer moved over one link.
 type verification struct {
 	link  *link
+	plan  *agreed
 	req   *request
 	scope scope
 	level transfer.Integrity
@@ -230,7 +232,7 @@ func (v *verification) run(ctx context.Context) error {
 	rand.Read(key[:]) // after the bytes moved: nothing that moved them can know it
 	h := digest.New(key)
 	p := l.result.Pair
-	for _, e := range l.edges {
+	for _, e := range v.plan.edges {
 		var queries []transfer.Query
 		var own []uint64
 		var starts []int // of each query in own
@@ -239,7 +241,7 @@ func (v *verification) run(ctx context.Context) error {
 				continue
 			}
 			q := transfer.Query{Source: e.Source, Destination: e.Destination, Group: g, Component: -1, Layers: [2]int{v.all.From, v.all.To}, Heads: [2]int{0, maxHeads(p, g)}, From: span.From, To: span.To}
-			sums, err := l.sum(h, v.req, v.scope, q, v.level.Rate())
+			sums, err := l.sum(h, v.plan, v.req, v.scope, q, v.level.Rate())
 			if err != nil {
 				return err
 			}
@@ -300,7 +302,7 @@ func (v *verification) find(ctx context.Context, h *digest.Hasher, key digest.Ke
 		q.From, q.To = c.Entries(q.From, q.To)
 	}
 	differ := func(q transfer.Query) (bool, error) {
-		own, err := v.link.sum(h, v.req, v.scope, q, 1)
+		own, err := v.link.sum(h, v.plan, v.req, v.scope, q, 1)
 		if err != nil {
 			return false, err
 		}
@@ -372,7 +374,7 @@ func (t *Transfer) verify(i int) {
 		t.verifying, t.unverify = context.WithCancel(t.engine.ctx)
 	}
 	c := t.links[i]
-	v := &verification{link: c.link, req: &t.req, scope: c.granted.scope, level: t.level, x: c.x, mine: true, all: t.layers}
+	v := &verification{link: c.link, plan: c.plan, req: &t.req, scope: c.granted.scope, level: t.level, x: c.x, mine: true, all: t.layers}
 	ctx := t.verifying
 	t.engine.wg.Go(func() {
 		t.box.post(moveEvent{ev: transfer.Verified{Link: i, Err: v.judge(ctx)}})
@@ -382,7 +384,7 @@ func (t *Transfer) verify(i int) {
 // verify compares what a writer brought.
 func (x *Expected) verify(k transfer.Key) {
 	s := x.serving[k]
-	v := &verification{link: s.link, req: &x.req, scope: s.scope, level: s.level, x: s.x, all: s.layers}
+	v := &verification{link: s.link, plan: s.plan, req: &x.req, scope: s.scope, level: s.level, x: s.x, all: s.layers}
 	x.engine.wg.Go(func() {
 		x.post(expectEvent{ev: transfer.Checked{Key: k, Err: v.judge(x.engine.ctx)}})
 	})

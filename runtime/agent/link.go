@@ -19,38 +19,39 @@ import (
 
 // link is one connection with one agent of a peer, after its handshake.
 type link struct {
-	agent    *Agent
-	engine   *Engine
-	conn     *conn
-	role     session.Role // ours
-	result   session.Result
-	provider transport.Provider
-	peer     transport.PeerID
-	up       *Peer
-
-	edges []stamp.EdgeKey // of the plan, between our held ranks and the peer agent's
-	whole bool            // edges are all of the plan's
+	agent  *Agent
+	engine *Engine
+	conn   *conn
+	role   session.Role   // ours
+	result session.Result // of the handshake: of plans, current tells
+	lanes  []*lane        // in the dialler's order; at least one
+	up     *Peer
 
 	turn sync.Mutex // held while a new X is sent; before mu
 
-	mu      sync.Mutex
-	dead    bool
-	err     error
-	next    uint64              // our last X
-	seen    uint64              // the peer's last X
-	opened  map[uint64]*opening // by our X
-	served  map[uint64]*serving // by the peer's X
-	asked   map[uint64]chan *transfer.Extended
-	asking  chan struct{}                  // a slot for each question of ours under way
-	asks    uint64                         // our last question about digests
-	sums    map[uint64]chan *transfer.Sums // by our question
-	probing bool                           // probes of the peer's are served
-	hashing int                            // questions of the peer's under way
-	replies chan transfer.Message
-	beat    chan struct{} // the beat interval may have shrunk
-	done    chan struct{} // closed: dead
-	probes  chan *transfer.Probed
-	judged  chan struct{} // closed: there is a verdict
+	mu        sync.Mutex
+	dead      bool
+	err       error
+	next      uint64              // our last X
+	seen      uint64              // the peer's last X
+	opened    map[uint64]*opening // by our X
+	served    map[uint64]*serving // by the peer's X
+	plans     map[string]*agreed  // by digest
+	now       *proposal           // what the sides agreed on last
+	offered   *proposing          // a proposal of ours under way
+	judging   bool                // one of the peer's is
+	proposals []time.Time         // of the peer's, the latest ones
+	asked     map[uint64]chan *transfer.Extended
+	asking    chan struct{}                  // a slot for each question of ours under way
+	asks      uint64                         // our last question about digests
+	sums      map[uint64]chan *transfer.Sums // by our question
+	probing   bool                           // probes of the peer's are served
+	hashing   int                            // questions of the peer's under way
+	replies   chan transfer.Message
+	beat      chan struct{} // the beat interval may have shrunk
+	done      chan struct{} // closed: dead
+	probes    chan *transfer.Probed
+	judged    chan struct{} // closed: there is a verdict
 	// What the peer asks for; a question ends the one before.
 	asksProbe chan *transfer.Probe
 	verdict   *transfer.Failure
@@ -61,7 +62,9 @@ type link struct {
 // opening is our side of a transfer on this link.
 type opening struct {
 	transfer *Transfer
-	index    int           // the link's number in the transfer
+	index    int // the link's number in the transfer
+	plan     *agreed
+	lanes    []*lane       // that the owner was asked for
 	ttl      time.Duration // 0: not granted yet
 	granted  *grantedTables
 }
@@ -72,6 +75,10 @@ type serving struct {
 	key    transfer.Key
 	link   *link
 	x      uint64
+	plan   *agreed
+	wanted []*lane // that the opener would use, in its order
+	lanes  []*lane // of them, those that took the grant
+	burden *burden
 	grant  transport.GrantID
 	side   []byte
 	scope  scope // what it moves
@@ -89,36 +96,20 @@ type holder interface {
 }
 
 // start completes a link that has shaken hands.
-func (l *link) start(up *Peer) {
+//
+// Errors: those of enter.
+func (l *link) start(up *Peer) error {
 	l.up = up
+	l.plans = map[string]*agreed{}
+	if err := l.enter(l.result.Policy, l.result.Reason, l.result.Alternatives, l.result.Unproved); err != nil {
+		return err
+	}
 	l.opened, l.served, l.asked = map[uint64]*opening{}, map[uint64]*serving{}, map[uint64]chan *transfer.Extended{}
 	l.sums, l.asking = map[uint64]chan *transfer.Sums{}, make(chan struct{}, maxHashing)
 	l.replies = make(chan transfer.Message, 256)
 	l.probes, l.judged, l.asksProbe = make(chan *transfer.Probed, 1), make(chan struct{}), make(chan *transfer.Probe, 2)
 	l.beat, l.done, l.fenced = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	source, destination := l.engine.desc.Held, l.result.Peer.Engine.Held
-	if l.role == session.Destination {
-		source, destination = destination, source
-	}
-	l.whole, l.edges = true, []stamp.EdgeKey{} // never nil: that would mean all
-	seen := map[stamp.EdgeKey]bool{}
-	for _, e := range l.result.Proven.Plan().Edges {
-		k := stamp.EdgeKey{Source: e.Source, Destination: e.Destination}
-		if !slices.Contains(source, e.Source) || !slices.Contains(destination, e.Destination) {
-			l.whole = false
-		} else if !seen[k] {
-			seen[k] = true
-			l.edges = append(l.edges, k)
-		}
-	}
-}
-
-// edgesOf is what a request names: nil for all.
-func (l *link) edgesOf() []stamp.EdgeKey {
-	if l.whole {
-		return nil
-	}
-	return l.edges
+	return nil
 }
 
 // run reads the link until it ends, and takes everything down with it.
@@ -126,7 +117,8 @@ func (l *link) run() {
 	a := l.agent
 	_ = l.conn.raw.SetDeadline(time.Time{})
 	a.log.Info().Str("engine", l.engine.owner.Engine).Str("peer", l.result.Peer.Engine.Side.Engine).Str("peer_agent", l.result.Peer.Agent).
-		Str("provider", l.result.Provider).Str("plan", l.result.Proven.Digest().String()).Msg("peer connected")
+		Strs("providers", l.result.Providers).Str("plan", l.current().alternatives[0].digest.String()).Int("alternatives", len(l.current().alternatives)).
+		Errs("unproved", unproved(l.result.Unproved)).Str("policy", l.result.Policy.Name).Str("reason", l.result.Reason).Msg("peer connected")
 	a.wg.Go(l.beats)
 	a.wg.Go(l.answers)
 	var err error
@@ -136,6 +128,10 @@ func (l *link) run() {
 		if t, payload, err = l.conn.read(a.times.Idle); err != nil {
 			err = broken(err)
 			break
+		}
+		if t == session.TypePropose || t == session.TypeAgree {
+			err = l.planning(t, payload)
+			continue
 		}
 		var msg transfer.Message
 		if msg, err = transfer.Decode(uint8(t), payload); err == nil {
@@ -170,6 +166,7 @@ func (l *link) fail(err error) {
 		for _, s := range served {
 			s.holder.lost(s.key, err)
 		}
+		l.untold()
 		l.up.drop(l, err)
 	})
 }
@@ -181,6 +178,11 @@ func (l *link) send(m transfer.Message) {
 	if err == nil {
 		frame, err = session.AppendFrame(nil, session.Type(m.Type()), payload)
 	}
+	l.put(frame, err, fmt.Sprintf("a message of type %d", m.Type()))
+}
+
+// put writes a frame that was made without an error.
+func (l *link) put(frame []byte, err error, what string) {
 	if err != nil { // our own bug or a table too large: the peer waits in vain
 		l.fail(blame.On(blame.Local, err))
 		return
@@ -191,7 +193,7 @@ func (l *link) send(m transfer.Message) {
 	default:
 	}
 	if err := l.conn.send(frame); err != nil {
-		l.fail(broken(fmt.Errorf("send a message of type %d: %w", m.Type(), err)))
+		l.fail(broken(fmt.Errorf("send %s: %w", what, err)))
 	}
 }
 
@@ -217,35 +219,59 @@ func (l *link) answers() {
 	}
 }
 
-// beats keeps the connection and the leases of our transfers alive.
+// beats keeps the connection and the leases of our transfers alive, and tells
+// the peer how busy our ranks are where that changed.
 func (l *link) beats() {
+	clock := l.agent.clock
+	last := clock.Now()
+	var told []transfer.Load
+	var alive []uint64
 	for {
-		l.mu.Lock()
-		every := l.agent.times.Idle
-		var xs []uint64
-		for x, o := range l.opened {
-			if o.ttl > 0 {
-				xs = append(xs, x)
-				every = min(every, o.ttl)
+		_, every := l.leases()
+		poked := false
+		if d := last.Add(max(every/3, time.Millisecond)).Sub(clock.Now()); d > 0 {
+			wait := make(chan struct{})
+			stop := clock.AfterFunc(d, func() { close(wait) })
+			select {
+			case <-l.done:
+				stop()
+				return
+			case <-l.beat:
+				stop()
+				poked = true
+			case <-wait:
 			}
 		}
-		l.mu.Unlock()
-		wait := make(chan struct{})
-		stop := l.agent.clock.AfterFunc(max(every/3, time.Millisecond), func() { close(wait) })
-		select {
-		case <-l.done:
-			stop()
-			return
-		case <-l.beat:
-			stop()
-			if len(xs) == 0 {
-				continue
-			}
-		case <-wait:
+		l.up.refresh()
+		xs, _ := l.leases()
+		beat := &transfer.Beat{X: xs}
+		if loads := l.engine.rankLoads(); !slices.Equal(loads, told) {
+			beat.Loads, told = loads, loads
+		} else if poked && slices.Equal(xs, alive) {
+			continue // nothing new, and the next beat comes in time
 		}
-		slices.Sort(xs)
-		l.send(&transfer.Beat{X: xs})
+		l.send(beat)
+		last, alive = clock.Now(), xs
 	}
+}
+
+// leases are our transfers on the link that have one, and how long the shortest
+// lasts.
+func (l *link) leases() (xs []uint64, every time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	every = l.agent.times.Idle
+	if len(l.opened)+len(l.served) > 0 { // loads change
+		every = min(every, 3*time.Second)
+	}
+	for x, o := range l.opened {
+		if o.ttl > 0 {
+			xs = append(xs, x)
+			every = min(every, o.ttl)
+		}
+	}
+	slices.Sort(xs)
+	return xs, every
 }
 
 // dispatch hands a message to whom it concerns. An error ends the link: the
@@ -291,6 +317,9 @@ func (l *link) dispatch(msg transfer.Message) error {
 			s.holder.finished(s.key, m.Failure.Err())
 		}
 	case *transfer.Beat:
+		if err := l.told(m.Loads); err != nil {
+			return err
+		}
 		for _, x := range m.X {
 			if s := l.serving(x); s != nil {
 				s.holder.beaten()
@@ -428,15 +457,27 @@ func (l *link) open(m *transfer.Open) error {
 	if err != nil {
 		return refuse(err)
 	}
-	if own := l.result.Proven.Digest().String(); m.Plan != own {
-		return refuse(fmt.Errorf("%w: have %s, want %s", transfer.ErrPlan, m.Plan, own))
+	agreed := l.plan(m.Plan)
+	if agreed == nil {
+		return refuse(fmt.Errorf("%w: have %.80q, agreed on last is %s", transfer.ErrPlan, m.Plan, l.current().alternatives[0].digest))
 	}
 	for i, r := range m.Ranks {
 		if !slices.Contains(l.result.Peer.Engine.Held, r) || slices.Contains(m.Ranks[:i], r) {
 			return refuse(fmt.Errorf("%w: rank %d is not one of agent %q, or named twice", transfer.ErrRange, r, l.result.Peer.Agent))
 		}
 	}
-	s := &serving{link: l, x: m.X, layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}}
+	wanted := []*lane{}
+	for _, name := range m.Providers {
+		lane := l.lane(name)
+		if lane == nil || slices.Contains(wanted, lane) {
+			return refuse(fmt.Errorf("%w: provider %.80q is none of the connection's %q, or named twice", transfer.ErrRange, name, l.result.Providers))
+		}
+		wanted = append(wanted, lane)
+	}
+	if len(wanted) == 0 && len(agreed.edges) > 0 {
+		return refuse(fmt.Errorf("%w: no provider is named", transfer.ErrRange))
+	}
+	s := &serving{link: l, x: m.X, plan: agreed, wanted: wanted, layers: plan.Range{From: m.Layers[0], To: m.Layers[1]}}
 	rand.Read(s.grant[:])
 	h := l.result.Peer.Engine
 	who := fmt.Sprintf("%q incarnation %q", h.Side.Engine, h.Incarnation)
@@ -497,14 +538,16 @@ func (l *link) extend(m *transfer.Extend) *transfer.Extended {
 // quiet takes a grant of ours away and returns when nothing under it runs
 // here.
 func (l *link) quiet(s *serving) {
-	if err := l.provider.Revoke(s.grant); err != nil {
-		l.agent.log.Debug().Err(err).Msg("revoke")
+	for _, lane := range s.lanes {
+		if err := lane.provider.Revoke(s.grant); err != nil {
+			l.agent.log.Debug().Err(err).Str("provider", lane.name()).Msg("revoke")
+		}
 	}
 }
 
 // ours is the request as this side knows it: the peer's tables are nil.
-func (l *link) ours(req *request, from, to int64, spans []stamp.Span) stamp.Request {
-	r := stamp.Request{ID: req.name, Plan: l.result.Proven.Digest(), From: from, To: to, Spans: spans, Edges: l.edgesOf()}
+func (l *link) ours(a *agreed, req *request, from, to int64, spans []stamp.Span) stamp.Request {
+	r := stamp.Request{ID: req.name, Plan: a.digest, From: from, To: to, Spans: spans, Edges: a.edgesOf()}
 	if l.role == session.Source {
 		r.Source, r.SourceFirst = byPair(l, req.tables), byPair(l, req.first)
 	} else {
@@ -537,27 +580,31 @@ func (l *link) fence(ctx context.Context) {
 	}
 }
 
-// sever fences and forgets the provider's side of a dead link, however long
+// sever fences and forgets the providers' side of a dead link, however long
 // that takes: blocks wait for it in quarantine.
 func (l *link) sever() {
-	wait := 50 * time.Millisecond
-	for {
-		err := l.provider.Fence(l.engine.ctx, l.peer)
-		if err == nil || l.engine.ctx.Err() != nil || errors.Is(err, transport.ErrClosed) {
-			break // a closing engine revokes its registrations, which is stronger
+	for _, lane := range l.lanes {
+		wait := 50 * time.Millisecond
+		for {
+			err := lane.provider.Fence(l.engine.ctx, lane.peer)
+			if err == nil || l.engine.ctx.Err() != nil || errors.Is(err, transport.ErrClosed) {
+				break // a closing engine revokes its registrations, which is stronger
+			}
+			l.agent.log.Warn().Err(err).Str("provider", lane.name()).Msg("a dead peer cannot be fenced yet: its blocks stay in quarantine")
+			again := make(chan struct{})
+			stop := l.agent.clock.AfterFunc(wait, func() { close(again) })
+			select {
+			case <-again:
+			case <-l.engine.ctx.Done():
+				stop()
+			}
+			wait = min(2*wait, 5*time.Second)
 		}
-		l.agent.log.Warn().Err(err).Msg("a dead peer cannot be fenced yet: its blocks stay in quarantine")
-		again := make(chan struct{})
-		stop := l.agent.clock.AfterFunc(wait, func() { close(again) })
-		select {
-		case <-again:
-		case <-l.engine.ctx.Done():
-			stop()
-		}
-		wait = min(2*wait, 5*time.Second)
 	}
 	close(l.fenced)
-	if err := l.provider.Disconnect(l.peer); err != nil && !errors.Is(err, transport.ErrClosed) {
-		l.agent.log.Warn().Err(err).Msg("disconnect")
+	for _, lane := range l.lanes {
+		if err := lane.provider.Disconnect(lane.peer); err != nil && !errors.Is(err, transport.ErrClosed) {
+			l.agent.log.Warn().Err(err).Str("provider", lane.name()).Msg("disconnect")
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
@@ -24,6 +25,8 @@ type Transfer struct {
 	direction transfer.Direction
 	layers    plan.Range
 	more      bool
+	fixed     bool // the policy is not asked how it goes
+	priority  int
 	level     transfer.Integrity
 	side      []byte
 	deadline  time.Time
@@ -32,6 +35,9 @@ type Transfer struct {
 	machine   *transfer.Move // the goroutine's, like what follows
 	links     []*carrier
 	ops       map[uint64]flight
+	canceled  map[uint64]bool // operations that were asked to stop
+	way       *way
+	burdens   []*burden
 	waiters   []waiter
 	alarm     alarm
 	grace     func() bool // stops the timer of canceled operations
@@ -52,13 +58,17 @@ type Transfer struct {
 // carrier is a transfer's part on one link.
 type carrier struct {
 	link    *link
+	plan    *agreed
 	x       uint64
+	lanes   []*lane // that the owner was asked for, in order
 	granted *grantedTables
+	lane    int // index into the granted lanes of the one in use
 }
 
 // grantedTables is what the owner granted.
 type grantedTables struct {
 	grant       transport.GrantID
+	lanes       []*lane    // that take the grant, in order
 	tables      [][]uint32 // by group of the pair; nil for an owner-mediated provider
 	first       []int64
 	scope       scope
@@ -68,8 +78,16 @@ type grantedTables struct {
 }
 
 type flight struct {
-	op transport.OpID
-	l  *link
+	op   transport.OpID
+	l    *link
+	lane *lane
+}
+
+// cannot is an operation that a lane's provider cannot carry out.
+type cannot struct {
+	of   transfer.Submission
+	lane int
+	err  error
 }
 
 type moveEvent struct {
@@ -77,15 +95,24 @@ type moveEvent struct {
 	granted *grantedTables // of a Permitted
 	reply   chan<- error   // of a Written
 	wait    *waiter
-	overdue bool // operations that were canceled should have ended by now
+	cannot  *cannot
+	by      string // of a Completed: the provider
+	overdue bool   // operations that were canceled should have ended by now
 }
 
 // Pull starts reading an offer of the peer.
+//
+// Errors: *Recompute, where the policy refuses it; what is wrong with the
+// request; where the policy fails to say how it goes, its error.
 func (p *Peer) Pull(ctx context.Context, pull Pull) (*Transfer, error) {
+	return p.pull(ctx, pull, false)
+}
+
+func (p *Peer) pull(ctx context.Context, pull Pull, fixed bool) (*Transfer, error) {
 	if p.role != session.Destination {
 		return nil, blame.On(blame.Local, errors.New("agent: pull: our engine is the pair's source: it pushes"))
 	}
-	return p.move(ctx, &Transfer{direction: transfer.Pull, ticket: pull.Ticket, layers: pull.Layers, more: pull.More, level: stricter(pull.Integrity, p.e.agent.cfg.Integrity)}, pull.Tables, pull.From, pull.Tokens, pull.Timeout, true)
+	return p.move(ctx, &Transfer{direction: transfer.Pull, ticket: pull.Ticket, layers: pull.Layers, more: pull.More, fixed: fixed, priority: pull.Priority, level: stricter(pull.Integrity, p.e.agent.cfg.Integrity)}, pull.Tables, pull.From, pull.Tokens, pull.Timeout, true)
 }
 
 // Push starts writing to an expectation of the peer.
@@ -96,7 +123,7 @@ func (p *Peer) Push(ctx context.Context, push Push) (*Transfer, error) {
 	if len(push.SideData) > transfer.MaxSideData {
 		return nil, blame.On(blame.Local, fmt.Errorf("agent: push: %d bytes of side data, want at most %d", len(push.SideData), transfer.MaxSideData))
 	}
-	return p.move(ctx, &Transfer{direction: transfer.Push, ticket: push.Ticket, layers: push.Layers, level: push.Integrity, side: append([]byte(nil), push.SideData...)},
+	return p.move(ctx, &Transfer{direction: transfer.Push, ticket: push.Ticket, layers: push.Layers, priority: push.Priority, level: push.Integrity, side: append([]byte(nil), push.SideData...)},
 		push.Tables, push.From, push.Tokens, push.Timeout, push.Streaming)
 }
 
@@ -117,6 +144,9 @@ func (p *Peer) move(ctx context.Context, t *Transfer, tables [][]uint32, from, t
 	if err != nil {
 		return nil, err
 	}
+	if t.priority < 0 || t.priority > policy.MaxPriority {
+		return nil, blame.On(blame.Local, fmt.Errorf("agent: priority %d: want 0 (nothing asked) to %d", t.priority, policy.MaxPriority))
+	}
 	name := "to or from offer " + ticket.Offer.String()
 	write := t.direction == transfer.Pull
 	if t.req, err = e.check(name, tables, from, to, write); err != nil {
@@ -125,16 +155,23 @@ func (p *Peer) move(ctx context.Context, t *Transfer, tables [][]uint32, from, t
 	if timeout <= 0 {
 		timeout = e.agent.times.Transfer
 	}
+	p.refresh()
+	t.way, err = p.choose(ctx, links, asked{name: ticket.Offer.String(), from: from, to: to, timeout: timeout, lease: p.lease(ticket), priority: t.priority, level: t.level, pull: write, fixed: t.fixed})
+	if err != nil {
+		return nil, err
+	}
+	t.level = t.way.level
 	t.peer, t.engine = p, e
 	t.begun = e.agent.clock.Now()
 	t.last, t.deadline = t.begun, t.begun.Add(timeout)
-	t.ops, t.box, t.done = map[uint64]flight{}, newMailbox[moveEvent](), make(chan struct{})
+	t.ops, t.canceled, t.box, t.done = map[uint64]flight{}, map[uint64]bool{}, newMailbox[moveEvent](), make(chan struct{})
 	spec := transfer.MoveSpec{Direction: t.direction, Shape: e.shape, From: from, To: to, Layers: t.layers, Streaming: streaming, Grain: e.grains(), Verify: t.level != transfer.Off, Deadline: t.deadline}
-	for _, l := range links {
-		t.links = append(t.links, &carrier{link: l})
-		spec.Links = append(spec.Links, len(l.edges) > 0)
+	for i, l := range links {
+		a := t.way.plans[i]
+		t.links = append(t.links, &carrier{link: l, plan: a})
+		spec.Links = append(spec.Links, len(a.edges) > 0)
 	}
-	if t.machine, err = transfer.NewMove(links[0].result.Proven, spec); err != nil {
+	if t.machine, err = transfer.NewMove(t.way.plans[0].Proven, spec); err != nil {
 		return nil, err
 	}
 	if t.layers == (plan.Range{}) {
@@ -228,12 +265,17 @@ func (t *Transfer) run() {
 				t.abandon()
 				continue
 			}
+			if e.cannot != nil {
+				t.fallBack(e.cannot)
+				continue
+			}
 			switch ev := e.ev.(type) {
 			case transfer.Permitted:
 				if t.links[ev.Link].granted != nil {
 					break // said twice: the machine takes the first
 				}
 				t.links[ev.Link].granted = e.granted
+				t.burdens = append(t.burdens, t.links[ev.Link].link.begin(t.links[ev.Link].plan, t.req.to-t.req.from, t.layers))
 				if len(e.granted.side) > 0 {
 					t.got = e.granted.side
 				}
@@ -242,6 +284,9 @@ func (t *Transfer) run() {
 			case transfer.Completed:
 				delete(t.ops, ev.Op)
 				t.last = clock.Now()
+				if used := &t.way.route.Transports; ev.Err == nil && !slices.Contains(*used, e.by) {
+					*used = append(*used, e.by)
+				}
 			}
 			out := t.machine.Step(clock.Now(), e.ev)
 			if e.reply != nil {
@@ -287,8 +332,9 @@ func (t *Transfer) act(out transfer.MoveReady) {
 		t.submit(s)
 	}
 	for _, op := range out.Cancel {
+		t.canceled[op] = true
 		if f, ok := t.ops[op]; ok {
-			_ = f.l.provider.Cancel(f.op) // it may have completed: its completion is on the way
+			_ = f.lane.provider.Cancel(f.op) // it may have completed: its completion is on the way
 		}
 	}
 	for _, i := range out.Verify {
@@ -319,14 +365,25 @@ func (t *Transfer) act(out transfer.MoveReady) {
 
 func (t *Transfer) open(i int) {
 	c := t.links[i]
-	m := &transfer.Open{Kind: transfer.ToRead, Ticket: string(t.ticket), Ranks: t.engine.desc.Held, Plan: c.link.result.Proven.Digest().String(),
+	var err error
+	var refused []string
+	c.lanes, refused, err = t.way.lanesFor(c.link, c.plan)
+	t.way.route.Refused = append(t.way.route.Refused, refused...)
+	if err != nil {
+		t.box.post(moveEvent{ev: transfer.Declined{Link: i, Err: err}})
+		return
+	}
+	m := &transfer.Open{Kind: transfer.ToRead, Ticket: string(t.ticket), Ranks: t.engine.desc.Held, Plan: c.plan.digest.String(),
 		From: t.req.from, To: t.req.to, Layers: [2]int{t.layers.From, t.layers.To}, End: t.req.to, First: byPair(c.link, t.req.first), More: t.more, SideData: t.side}
 	if t.direction == transfer.Push {
 		m.Kind, m.Integrity = transfer.ToWrite, t.level
 	}
+	for _, lane := range c.lanes {
+		m.Providers = append(m.Providers, lane.name())
+	}
 	if !c.link.ask(func(x uint64) transfer.Message {
 		c.x, m.X = x, x
-		c.link.opened[x] = &opening{transfer: t, index: i}
+		c.link.opened[x] = &opening{transfer: t, index: i, plan: c.plan, lanes: c.lanes}
 		return m
 	}) {
 		t.box.post(moveEvent{ev: transfer.Lost{Link: i, Err: c.link.err}})
@@ -338,7 +395,7 @@ func (t *Transfer) open(i int) {
 // are safe only once the peer is fenced, so the connection goes.
 func (t *Transfer) abandon() {
 	for op, f := range t.ops {
-		err := blame.On(blame.Provider, fmt.Errorf("%w: %s does not end operation %d, which was canceled", transfer.ErrProvider, f.l.provider.Name(), f.op))
+		err := blame.On(blame.Provider, fmt.Errorf("%w: %s does not end operation %d, which was canceled", transfer.ErrProvider, f.lane.name(), f.op))
 		t.engine.agent.wg.Go(func() {
 			f.l.fail(err)
 			<-f.l.fenced
@@ -363,7 +420,21 @@ func (t *Transfer) granted(l *link, o *opening, m *transfer.Granted) {
 		refuse(err)
 		return
 	}
-	if l.provider.Capabilities().OneSided {
+	oneSided := false
+	for _, name := range m.Providers {
+		lane := l.lane(name)
+		if lane == nil || !slices.Contains(o.lanes, lane) || slices.Contains(g.lanes, lane) {
+			refuse(&transfer.RangeError{What: "provider", Have: fmt.Sprintf("%.80q", name), Want: "those that were asked for, each once"})
+			return
+		}
+		g.lanes = append(g.lanes, lane)
+		oneSided = oneSided || lane.provider.Capabilities().OneSided
+	}
+	if len(g.lanes) == 0 && len(o.plan.edges) > 0 {
+		refuse(&transfer.RangeError{What: "providers", Have: "none", Want: "one of those that were asked for"})
+		return
+	}
+	if oneSided {
 		if g.tables, err = transfer.ParseTables(m.Tables); err == nil {
 			if g.generations, err = transfer.ParseGenerations(m.Generations); err == nil {
 				err = l.fits(g)
@@ -435,29 +506,56 @@ func (l *link) spans(b Box) []stamp.Span {
 func (t *Transfer) submit(s transfer.Submission) {
 	c := t.links[s.Link]
 	l := c.link
-	req := l.ours(&t.req, s.Box.From, s.Box.To, l.spans(s.Box))
+	lane := c.granted.lanes[c.lane]
+	req := l.ours(c.plan, &t.req, s.Box.From, s.Box.To, l.spans(s.Box))
 	if all := t.engine.shape.Layers(); s.Box.Layers != all {
 		req.Layers = s.Box.Layers
 	}
-	op := transport.Operation{Peer: l.peer, Grant: c.granted.grant, Direction: transport.Read, Request: req, PeerGenerations: c.granted.generations, Deadline: t.engine.agent.wall(t.deadline)}
+	op := transport.Operation{Peer: lane.peer, Grant: c.granted.grant, Direction: transport.Read, Request: req, PeerGenerations: c.granted.generations, Deadline: t.engine.agent.wall(t.deadline)}
 	if t.direction == transfer.Push {
 		op.Direction = transport.Write
 	}
-	if c.granted.tables != nil { // else the owner's provider keeps them to itself
+	if lane.provider.Capabilities().OneSided { // else the owner's provider keeps them to itself
 		if t.direction == transfer.Push {
 			op.Request.Destination, op.Request.DestinationFirst = c.granted.tables, c.granted.first
 		} else {
 			op.Request.Source, op.Request.SourceFirst = c.granted.tables, c.granted.first
 		}
 	}
-	id, err := t.engine.agent.pumps[l.provider.Name()].submit(op, func(done transport.Completion) {
-		t.box.post(moveEvent{ev: transfer.Completed{Op: s.Op, Err: failed(done.Err), Bytes: done.Bytes, Segments: done.Segments}})
-	})
+	at := c.lane
+	report := func(done transport.Completion) {
+		if errors.Is(done.Err, transport.ErrNotSupported) && at+1 < len(c.granted.lanes) {
+			t.box.post(moveEvent{cannot: &cannot{s, at, done.Err}})
+			return
+		}
+		t.box.post(moveEvent{by: lane.name(), ev: transfer.Completed{Op: s.Op, Err: failed(done.Err), Bytes: done.Bytes, Segments: done.Segments}})
+	}
+	id, err := t.engine.agent.pumps[lane.name()].submit(op, report)
 	if err != nil {
-		t.box.post(moveEvent{ev: transfer.Completed{Op: s.Op, Err: failed(err)}})
+		report(transport.Completion{Err: err})
 		return
 	}
-	t.ops[s.Op] = flight{id, l}
+	t.ops[s.Op] = flight{id, l, lane}
+}
+
+// fallBack goes on with the next transport that the owner granted where one
+// cannot do an operation: nothing of it was moved.
+func (t *Transfer) fallBack(e *cannot) {
+	c := t.links[e.of.Link]
+	delete(t.ops, e.of.Op)
+	if t.canceled[e.of.Op] {
+		t.box.post(moveEvent{ev: transfer.Completed{Op: e.of.Op, Err: failed(transport.ErrCanceled)}})
+		return
+	}
+	if c.lane == e.lane { // the first operation that it cannot do
+		name := c.granted.lanes[c.lane].name()
+		c.lane++
+		route := &t.way.route
+		route.Refused = append(route.Refused, fmt.Sprintf("%s: %v", name, e.err))
+		t.engine.agent.count(func(c *Counts) { c.FellBack++ })
+		t.engine.agent.log.Warn().Err(e.err).Str("provider", name).Str("instead", c.granted.lanes[c.lane].name()).Msg("a provider cannot do an operation: the next one does")
+	}
+	t.submit(e.of)
 }
 
 // failed says what a provider's error means for a transfer.
@@ -491,10 +589,13 @@ func (t *Transfer) finish() {
 	}
 	t.hashes.shut()
 	t.result = Result{Request: t.req.name, Elapsed: t.last.Sub(t.begun), SideData: t.got, Ranks: slices.Clone(e.desc.Held), Valid: t.machine.Valid(),
-		Integrity: t.level, Absent: t.result.Absent, OutOfWindow: t.result.OutOfWindow}
+		Integrity: t.level, Absent: t.result.Absent, OutOfWindow: t.result.OutOfWindow, Route: t.way.route}
 	t.result.Bytes, t.result.Segments = t.machine.Moved()
 	if t.direction == transfer.Pull {
 		t.result.ValidBlocks = e.validBlocks(t.req, t.result.Valid)
+	}
+	for _, b := range t.burdens {
+		b.end(t.failure == nil)
 	}
 	if t.failure != nil {
 		t.err = fmt.Errorf("agent: transfer %q: %w", t.req.name, t.failure)
@@ -517,6 +618,8 @@ func (t *Transfer) finish() {
 		w.ch <- err
 	}
 	close(t.done)
+	r := &t.result.Route
 	e.agent.log.Info().Str("engine", e.owner.Engine).Str("request", t.req.name).Int64("bytes", t.result.Bytes).Int64("segments", t.result.Segments).
-		Dur("elapsed", t.result.Elapsed).Err(t.err).Msg("transfer finished")
+		Dur("elapsed", t.result.Elapsed).Str("policy", r.Policy).Int("alternative", r.Alternative).Strs("transports", r.Transports).Str("reason", r.Reason).
+		Strs("refused", r.Refused).Strs("clamped", r.Clamped).Strs("unmet", r.Unmet).Str("fault", r.Fault).Err(t.err).Msg("transfer finished")
 }

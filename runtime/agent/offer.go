@@ -261,7 +261,9 @@ func (o *Offered) answer(e offerEvent, out transfer.OfferReady) {
 	if err == nil {
 		o.serving[s.key] = s
 		granted, err = o.engine.grant(s, o.req, ev.From, ev.To, transport.Read, o.limit)
-		if err != nil {
+		if err == nil {
+			s.burden = s.link.begin(s.plan, ev.To-ev.From, s.layers)
+		} else {
 			o.post(offerEvent{ev: transfer.ReaderGone{Key: s.key}}) // the machine believes it reads
 		}
 	}
@@ -312,6 +314,7 @@ func (o *Offered) stop(st transfer.Stop) {
 			s.link.send(&transfer.Ended{X: s.x, Failure: transfer.Failed(blame.On(blame.Local, st.Tell))})
 		}
 		s.link.quiet(s)
+		s.burden.end(st.Tell == nil)
 		s.hashes.shut()
 		if st.Tell == nil {
 			s.link.send(&transfer.Closed{X: s.x})
@@ -350,23 +353,34 @@ func (e *Engine) grant(s *serving, req request, from, to int64, d transport.Dire
 		return nil, err
 	}
 	l := s.link
-	r := l.ours(&req, from, to, s.scope.spans)
+	r := l.ours(s.plan, &req, from, to, s.scope.spans)
 	gens = byPair(l, gens)
 	tables, first := r.Source, r.SourceFirst
 	if d == transport.Write {
 		tables, first = r.Destination, r.DestinationFirst
 	}
-	out := &transfer.Granted{X: s.x, Request: req.name, End: req.to, First: first}
-	if len(l.edges) == 0 { // nothing can be moved: the provider has nothing to permit
-		out.Tables, out.Generations = transfer.AppendTables(nil, tables), transfer.AppendGenerations(nil, gens)
-		return out, nil
+	out := &transfer.Granted{X: s.x, Grant: transfer.Grant(s.grant), Request: req.name, End: req.to, First: first}
+	show := len(s.plan.edges) == 0 // nothing can be moved: the providers have nothing to permit
+	var errs []error
+	for _, lane := range s.wanted {
+		err := lane.prepare(s.plan, l.role)
+		if err == nil {
+			err = lane.provider.Grant(transport.Grant{ID: s.grant, Peer: lane.peer, Direction: d, Request: r, Deadline: e.agent.wall(limit), Generations: gens})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("grant with provider %s: %w", lane.name(), err))
+			continue
+		}
+		s.lanes, out.Providers = append(s.lanes, lane), append(out.Providers, lane.name())
+		show = show || lane.provider.Capabilities().OneSided
 	}
-	g := transport.Grant{ID: s.grant, Peer: l.peer, Direction: d, Request: r, Deadline: e.agent.wall(limit), Generations: gens}
-	if err := l.provider.Grant(g); err != nil {
-		return nil, blame.On(blame.Provider, fmt.Errorf("%w: grant: %w", transfer.ErrProvider, err))
+	if len(s.lanes) == 0 && len(s.plan.edges) > 0 {
+		return nil, blame.On(blame.Provider, fmt.Errorf("%w: %w", transfer.ErrProvider, errors.Join(errs...)))
 	}
-	out.Grant = transfer.Grant(s.grant)
-	if l.provider.Capabilities().OneSided {
+	for _, err := range errs {
+		e.agent.log.Warn().Err(err).Msg("a provider cannot be used for a transfer")
+	}
+	if show {
 		out.Tables, out.Generations = transfer.AppendTables(nil, tables), transfer.AppendGenerations(nil, gens)
 	}
 	return out, nil

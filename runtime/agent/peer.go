@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
@@ -34,10 +35,16 @@ type Peer struct {
 
 	settled chan struct{} // closed: the probe is over; nil: none was begun
 	unfit   error         // what it found
+
+	asker      *asker           // at the destination: whom the links asked
+	askedOf    string           // digest of the policy that was asked last
+	decided    *policy.Decision // the last route
+	decidedFor *proposal        // that it was made for
+	planning   chan struct{}    // a slot: one Replan at a time
 }
 
 func newPeer(e *Engine, role session.Role, dialled bool) *Peer {
-	return &Peer{e: e, role: role, dialled: dialled, done: make(chan struct{}), links: map[string]*link{}}
+	return &Peer{e: e, role: role, dialled: dialled, done: make(chan struct{}), links: map[string]*link{}, planning: make(chan struct{}, 1)}
 }
 
 // roster is the peer's agents but one.
@@ -70,10 +77,12 @@ func (p *Peer) add(l *link) error {
 	if err := p.roster(h.Agent).Add(h.Agent, &h.Engine); err != nil {
 		return err
 	}
-	if len(p.links) == 0 {
-		p.first, p.engine = l.result, h.Engine.Side.Engine
+	if err := l.start(p); err != nil {
+		return err
 	}
-	l.start(p)
+	if len(p.links) == 0 {
+		p.first, p.engine, p.askedOf = l.result, h.Engine.Side.Engine, l.result.Policy.Digest
+	}
 	p.links[h.Agent] = l
 	return nil
 }
@@ -106,6 +115,7 @@ func (p *Peer) drop(l *link, err error) {
 	for k, q := range p.e.inbound {
 		if q == p {
 			delete(p.e.inbound, k)
+			p.e.unask(k)
 		}
 	}
 	p.e.mu.Unlock()
@@ -133,11 +143,17 @@ func (p *Peer) open() ([]*link, error) {
 	if r := p.roster(""); !r.Open() {
 		return nil, &NotOpen{p.engine, r.Missing(), slices.Sorted(maps.Keys(p.links))}
 	}
+	return p.sorted(), nil
+}
+
+// sorted are the links in the order of their agents.
+// Preconditions: p.mu is held.
+func (p *Peer) sorted() []*link {
 	var out []*link
 	for _, name := range slices.Sorted(maps.Keys(p.links)) {
 		out = append(out, p.links[name])
 	}
-	return out, nil
+	return out
 }
 
 // NotOpen is an engine some ranks of which no connected agent holds.
@@ -154,8 +170,9 @@ func (e *NotOpen) Error() string {
 // Blame is the operator, who named the agents.
 func (e *NotOpen) Blame() blame.Party { return blame.Operator }
 
-// Connect shakes hands with the peer's agents, proves the plan on both sides
-// and prepares it with the first common provider.
+// Connect shakes hands with the peer's agents, proves the policy's alternatives
+// on both sides and prepares the first with the common providers. It succeeds
+// where one alternative is proved and one provider can be used with each agent.
 func (e *Engine) Connect(ctx context.Context, d Dial) (*Peer, error) {
 	role := session.Source
 	switch d.Role {
@@ -170,7 +187,8 @@ func (e *Engine) Connect(ctx context.Context, d Dial) (*Peer, error) {
 	}
 	p := newPeer(e, role, true)
 	p.engine = d.Engine
-	ask := &remapper{policy: e.agent.cfg.Policy}
+	ask := newAsker(e)
+	p.asker = ask
 	want := d.Engine
 	for _, addr := range d.Addresses {
 		l, err := e.dial(ctx, addr, role, want, ask, p)
@@ -204,7 +222,7 @@ func (e *Engine) Connect(ctx context.Context, d Dial) (*Peer, error) {
 	return p, nil
 }
 
-func (e *Engine) dial(ctx context.Context, addr string, role session.Role, want string, ask *remapper, p *Peer) (*link, error) {
+func (e *Engine) dial(ctx context.Context, addr string, role session.Role, want string, ask *asker, p *Peer) (*link, error) {
 	a := e.agent
 	ctx, done := context.WithTimeoutCause(ctx, a.times.Handshake, fmt.Errorf("the handshake took longer than %v", a.times.Handshake))
 	defer done()
@@ -219,12 +237,12 @@ func (e *Engine) dial(ctx context.Context, addr string, role session.Role, want 
 		return nil, ErrClosed
 	}
 	ctx, unbound := a.bound(ctx, c)
-	l, err := e.shake(ctx, c, e.hello(role, want), nil, ask)
+	l, err := e.shake(ctx, c, e.hello(role, want), nil, ask, p)
 	unbound()
 	if err == nil {
 		if err = p.add(l); err != nil {
 			a.refuse(c, err)
-			_ = l.provider.Disconnect(l.peer)
+			l.abandonLanes()
 		}
 	}
 	if err != nil {
@@ -290,19 +308,56 @@ func (p *Peer) Engine() (id, incarnation string) {
 // Pair is what the plan was made for. It must not be modified.
 func (p *Peer) Pair() *plan.Pair { return p.firstResult().Pair }
 
-// Proven is the proved plan.
-func (p *Peer) Proven() proof.Proven { return p.firstResult().Proven }
+// Plans are what a peer's sides agreed on: the alternatives that a policy
+// answered and that all agents of both sides proved.
+type Plans struct {
+	Policy       session.Policy // the destination's, which answered
+	Reason       string         // at most 256 bytes of its own words, to be escaped where they are shown
+	Alternatives []session.Alternative
+	Unproved     []session.Unproved // what else it answered, as far as this side knows
+}
 
-// Assignments is the destination policy's answer, and its reason: at most 256
-// bytes of the policy's own words, to be escaped where they are shown.
+// Plans are those of transfers that begin now. They must not be modified.
+func (p *Peer) Plans() Plans {
+	if links := p.whole(); len(links) > 0 {
+		c, err := inCommon(links)
+		if err != nil { // their agents disagree: what the first has
+			c = &common{proposal: links[0].current()}
+			for _, a := range c.alternatives {
+				c.plans = append(c.plans, []*agreed{a})
+			}
+		}
+		out := Plans{Policy: c.policy, Reason: c.reason, Unproved: c.unproved}
+		for _, a := range c.plans {
+			out.Alternatives = append(out.Alternatives, a[0].Alternative)
+		}
+		return out
+	}
+	r := p.firstResult() // the peer is gone
+	return Plans{r.Policy, r.Reason, r.Alternatives, r.Unproved}
+}
+
+// whole are the links that there are, in the order of their agents.
+func (p *Peer) whole() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sorted()
+}
+
+// Proven is the first of the proved plans.
+func (p *Peer) Proven() proof.Proven { return p.Plans().Alternatives[0].Proven }
+
+// Assignments is the first of the destination policy's proved alternatives, and
+// its reason: at most 256 bytes of the policy's own words, to be escaped where
+// they are shown.
 func (p *Peer) Assignments() ([]plan.Assignment, string) {
-	r := p.firstResult()
-	return r.Assignments, r.Reason
+	r := p.Plans()
+	return r.Alternatives[0].Assignments, r.Reason
 }
 
 // Policy names the policy that answered: the destination's.
 func (p *Peer) Policy() (name, digest string) {
-	r := p.firstResult()
+	r := p.Plans()
 	return r.Policy.Name, r.Policy.Digest
 }
 
@@ -317,8 +372,13 @@ func (p *Peer) Role() transport.Side {
 	return transport.Destination
 }
 
-// Provider is the name of the provider chosen.
-func (p *Peer) Provider() string { return p.firstResult().Provider }
+// Provider is the name of the provider that transfers take where no policy says
+// otherwise: the first of Providers.
+func (p *Peer) Provider() string { return p.firstResult().Providers[0] }
+
+// Providers are those that are connected with the peer's first agent, in the
+// dialler's order.
+func (p *Peer) Providers() []string { return slices.Clone(p.firstResult().Providers) }
 
 // PolicyDiffers returns both sides' policies where their digests differ, and
 // false where they are equal.
@@ -368,6 +428,24 @@ func (p *Peer) Extend(ctx context.Context, t Ticket) error {
 		}
 	}
 	return nil
+}
+
+// Loads are how busy the pair's ranks are, as policies are told: from 1 (idle)
+// to policy.MaxLoad, 0 where nobody has said. Our agent's sample is a second old
+// at most, what the peer tells a beat more.
+func (p *Peer) Loads() (source, destination []policy.Load) {
+	links := p.whole()
+	if len(links) == 0 {
+		return nil, nil
+	}
+	of := func(a policy.About) (out []policy.Load) {
+		for _, place := range a.Places {
+			out = append(out, place.Load)
+		}
+		return out
+	}
+	s, d := p.e.survey(links).by(p.role)
+	return of(s), of(d)
 }
 
 // Done is closed when the peer is gone; Err then says why.

@@ -191,7 +191,7 @@ func (p *Peer) once(ctx context.Context, links []*link) error {
 
 func (p *Peer) key(l *link) probeKey {
 	h := l.result.Peer
-	return probeKey{l.result.Pair.Digest(), l.result.Proven.Digest(), h.Engine.Incarnation, h.Agent}
+	return probeKey{l.result.Pair.Digest(), l.result.Alternatives[0].Proven.Digest(), h.Engine.Incarnation, h.Agent}
 }
 
 // known reports whether all links were probed before, under the same pair and
@@ -262,7 +262,7 @@ func (p *Peer) take(ctx context.Context, asked probeAsked) error {
 	if err != nil {
 		return err
 	}
-	t, err := p.Pull(ctx, Pull{Ticket: Ticket(asked.ticket), Tables: tables, Tokens: asked.tokens, Timeout: e.agent.times.Transfer})
+	t, err := p.pull(ctx, Pull{Ticket: Ticket(asked.ticket), Tables: tables, Tokens: asked.tokens, Timeout: e.agent.times.Transfer}, true)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/measure"
+	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/loop"
 	"github.com/kvferry/kvferry/transport/shm"
@@ -58,7 +61,13 @@ const (
 
 func parsePair(t testing.TB, source, destination string) *plan.Pair {
 	t.Helper()
-	f, err := pairfile.Parse("pair.yaml", []byte(pairText(source, destination)))
+	return parseText(t, pairText(source, destination))
+}
+
+// parseText makes the pair of a pair file.
+func parseText(t testing.TB, text string) *plan.Pair {
+	t.Helper()
+	f, err := pairfile.Parse("pair.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,19 +82,76 @@ func parsePair(t testing.TB, source, destination string) *plan.Pair {
 // source ranks that hold it, evenly.
 type heads struct {
 	change func([]plan.Assignment) []plan.Assignment
+	// picks are one alternative each: which of the ranks that hold a head serves
+	// a destination rank. Nil: one, that takes turns.
+	picks  []func(d int, holders []int) int
 	err    error
 	digest byte
 	calls  int
+	asked  []policy.RemapQuestion
+	// route, where not nil, is the route that the policy has.
+	route  func(policy.RouteQuestion) (policy.Decision, []policy.Clamped, error)
+	routed []policy.RouteQuestion
+	judged []error
+	mu     sync.Mutex
 }
 
-func (h *heads) Name() string            { return "heads-double" }
-func (h *heads) Digest() geometry.Digest { return geometry.Digest{h.digest} }
+func (h *heads) Name() string { return "heads-double" }
+func (h *heads) Digest() geometry.Digest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return geometry.Digest{h.digest}
+}
 
-func (h *heads) Remap(_ context.Context, p *plan.Pair) (agent.Answer, error) {
-	h.calls++
-	if h.err != nil {
-		return agent.Answer{}, h.err
+func (h *heads) SelectLayout(context.Context, policy.Question) (policy.Choice, error) {
+	return policy.Choice{}, errors.New("this double selects no layouts")
+}
+
+func (h *heads) Hooks() []string {
+	if h.route == nil {
+		return []string{"remap"}
 	}
+	return []string{"remap", "route"}
+}
+
+func (h *heads) Route(_ context.Context, q policy.RouteQuestion) (policy.Decision, []policy.Clamped, error) {
+	h.mu.Lock()
+	h.routed = append(h.routed, q)
+	h.mu.Unlock()
+	return h.route(q)
+}
+
+func (h *heads) Judge(_ *plan.Pair, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.judged = append(h.judged, err)
+}
+
+func (h *heads) RemapFor(_ context.Context, q policy.RemapQuestion) (policy.Answer, error) {
+	p := q.Pair
+	h.mu.Lock()
+	h.calls++
+	h.asked = append(h.asked, q)
+	picks, err := h.picks, h.err
+	h.mu.Unlock()
+	if err != nil {
+		return policy.Answer{}, err
+	}
+	if picks == nil {
+		picks = []func(int, []int) int{func(d int, holders []int) int { return holders[d%len(holders)] }}
+	}
+	out := policy.Answer{Reason: "each head from a rank that holds it"}
+	for _, pick := range picks {
+		as := assign(p, pick)
+		if h.change != nil {
+			as = h.change(as)
+		}
+		out.Alternatives = append(out.Alternatives, as)
+	}
+	return out, nil
+}
+
+func assign(p *plan.Pair, pick func(d int, holders []int) int) []plan.Assignment {
 	var out []plan.Assignment
 	for g, group := range p.Source.Model.Groups {
 		for _, class := range group.Classes() {
@@ -104,17 +170,19 @@ func (h *heads) Remap(_ context.Context, p *plan.Pair) (agent.Answer, error) {
 								holders = append(holders, s)
 							}
 						}
-						out = append(out, plan.Assignment{Group: g, Components: class.Components, Destination: d, Source: holders[d%len(holders)],
+						out = append(out, plan.Assignment{Group: g, Components: class.Components, Destination: d, Source: pick(d, holders),
 							Layers: plan.Range{From: layer, To: layer + 1}, Heads: plan.Range{From: head, To: head + 1}})
 					}
 				}
 			}
 		}
 	}
-	if h.change != nil {
-		out = h.change(out)
-	}
-	return agent.Answer{Alternatives: [][]plan.Assignment{out}, Reason: "each head from a rank that holds it"}, nil
+	return out
+}
+
+// replica takes the n-th rank that holds a head.
+func replica(n int) func(int, []int) int {
+	return func(_ int, holders []int) int { return holders[n%len(holders)] }
 }
 
 // node is one agent with its engine.
@@ -272,7 +340,11 @@ func (n *node) each(rank int, table []uint32, layers plan.Range, from, to int64,
 			if layer < layers.From || layer >= layers.To {
 				continue
 			}
-			for hi, head := range part.Heads[ci] {
+			heads := part.Heads[ci]
+			if c.Heads == 0 {
+				heads = []int{0}
+			}
+			for hi, head := range heads {
 				for tok := from; tok < to; tok++ {
 					for d := range c.Dim {
 						region, bit := l.Bit(ci, li, int64(table[tok/block]), tok%block, int64(hi), int64(d))

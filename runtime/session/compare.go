@@ -15,6 +15,9 @@ func Compare(local, peer *Hello) error {
 	for _, err := range peer.Engine.Validate(string(peer.Role)) {
 		return &Invalid{err}
 	}
+	if err := peer.Site.Validate(string(peer.Role)+".site", len(peer.Engine.Side.Ranks)); err != nil {
+		return &Invalid{err}
+	}
 	source, destination := local, peer
 	if peer.Role == Source {
 		source, destination = peer, local

@@ -3,10 +3,12 @@ package session
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy"
 )
 
 // VersionError is a peer of another version.
@@ -162,6 +164,11 @@ func Refusal(err error) *Refuse {
 		var field *plan.Error
 		if errors.As(err, &field) && field.Field != "" {
 			r.Fields = []geometry.Difference{sideOnly(field)}
+		}
+		var said *policy.QuestionError
+		if errors.As(err, &said) {
+			side, name, _ := strings.Cut(said.Field, ".")
+			r.Fields = []geometry.Difference{sideOnly(&plan.Error{Side: side, Field: name, Value: said.Value, Reason: said.Reason})}
 		}
 	case errors.As(err, &version):
 		r.Code = CodeVersion

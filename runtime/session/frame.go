@@ -31,20 +31,26 @@
 //	dialler                             acceptor
 //	hello            ->
 //	                 <-                 hello        both compare everything
-//	(provider connects)
-//	link {provider, token}  ->
-//	                 <-                 linked
+//	(providers connect)
+//	link {providers, tokens}  ->
+//	                 <-                 linked {those that are known}
 //
 // then, whoever dialled:
 //
 //	destination                         source
 //	(policy answers remap)
-//	propose {assignments, plan digest} ->
-//	                 <-                 agree {plan digest}   built and proved by itself
-//	confirm {plan digest} ->
+//	propose {alternatives, plan digests} ->
+//	                 <-                 agree {plan digests}   built and proved by itself
+//	confirm {plan digests} ->
 //
-// Either side may send refuse instead of any message, with every field that
-// differs, and closes. Block tables never travel in a handshake.
+// An alternative that a side cannot prove is left out and named; the handshake
+// fails where none is left. Either side may send refuse instead of any message,
+// with every field that differs, and closes. Block tables never travel in a
+// handshake.
+//
+// Later, on the open connection, the destination may propose again, one proposal
+// at a time, and the source answers with agree, which may then name no plan.
+// What was agreed on before stays valid; no confirm follows.
 package session
 
 import (

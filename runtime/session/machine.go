@@ -1,13 +1,10 @@
 package session
 
 import (
-	"errors"
 	"fmt"
-	"unicode/utf8"
+	"slices"
 
 	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/runtime/blame"
 )
 
@@ -22,6 +19,7 @@ type Machine struct {
 	state  state
 	peer   *Hello
 	pair   *plan.Pair
+	agree  *Agree // the source's
 	result Result
 }
 
@@ -65,14 +63,16 @@ type (
 	Start struct{}
 	// Received is a message of the peer.
 	Received struct{ Message Message }
-	// Connected answers Do.Connect: the token for the acceptor.
-	Connected struct{ Token string }
-	// Accepted answers Do.Accept.
-	Accepted struct{}
-	// Answered answers Do.Remap: the alternative to take, and why.
+	// Connected answers Do.Connect: those that are connected, at least one, in
+	// the order asked.
+	Connected struct{ Connections []Connection }
+	// Accepted answers Do.Accept: those that are known, at least one, in the
+	// order asked.
+	Accepted struct{ Providers []string }
+	// Answered answers Do.Remap: the policy's alternatives, and why.
 	Answered struct {
-		Assignments []plan.Assignment
-		Reason      string
+		Alternatives [][]plan.Assignment
+		Reason       string
 	}
 	// Prepared answers Do.Prepare.
 	Prepared struct{}
@@ -94,10 +94,10 @@ func (Failed) event()    {}
 
 // Do is what the driver has to do next; at most one field is set.
 type Do struct {
-	Connect *Provider  // connect that provider to the peer's address
-	Accept  *Link      // find the connection of that token
-	Remap   *plan.Pair // ask the policy
-	Prepare bool       // make Result.Proven usable with the peer
+	Connect []*Provider  // connect those providers to the peer's addresses
+	Accept  []Connection // find the connections of those tokens
+	Remap   *plan.Pair   // ask the policy
+	Prepare bool         // make the first of Result.Alternatives usable with the peer
 }
 
 // Ready is the outcome of a step. Send goes out before Do is done.
@@ -110,13 +110,13 @@ type Ready struct {
 
 // Result is what a handshake established.
 type Result struct {
-	Peer        *Hello
-	Pair        *plan.Pair
-	Proven      proof.Proven
-	Assignments []plan.Assignment
-	Reason      string
-	Policy      Policy // the destination's, which answered
-	Provider    string
+	Peer         *Hello
+	Pair         *plan.Pair
+	Alternatives []Alternative // that both sides proved, in the policy's order; at least one
+	Unproved     []Unproved    // what else the policy answered, as far as this side knows
+	Reason       string
+	Policy       Policy   // the destination's, which answered
+	Providers    []string // that are connected, in the dialler's order
 }
 
 // Result returns what has been established; complete once a step was Open.
@@ -152,11 +152,16 @@ func (m *Machine) Step(ev Event) Ready {
 	case Connected:
 		if m.state == linking && m.dials {
 			m.state = awaitLinkd
-			return Ready{Send: []Message{&Link{m.result.Provider, ev.Token}}}
+			m.result.Providers = nil
+			for _, c := range ev.Connections {
+				m.result.Providers = append(m.result.Providers, c.Provider)
+			}
+			return Ready{Send: []Message{&Link{ev.Connections}}}
 		}
 	case Accepted:
 		if m.state == linking && !m.dials {
-			return m.linked(&Linked{})
+			m.result.Providers = ev.Providers
+			return m.linked(&Linked{ev.Providers})
 		}
 	case Answered:
 		if m.state == asking {
@@ -164,13 +169,12 @@ func (m *Machine) Step(ev Event) Ready {
 		}
 	case Prepared:
 		if m.state == preparing {
-			digest := m.result.Proven.Digest().String()
 			if m.local.Role == Source {
 				m.state = awaitConfirm
-				return Ready{Send: []Message{&Agree{digest}}}
+				return Ready{Send: []Message{m.agree}}
 			}
 			m.state = awaitAgree
-			return Ready{Send: []Message{&Propose{assignmentsOut(m.result.Assignments), m.local.Policy, m.result.Reason, digest}}}
+			return Ready{Send: []Message{Proposal(m.result.Alternatives, m.local.Policy, m.result.Reason)}}
 		}
 	}
 	panic(fmt.Sprintf("session: event %T while %s", ev, m.state)) // the driver's bug
@@ -189,16 +193,14 @@ func (m *Machine) receive(msg Message) Ready {
 		}
 	case *Link:
 		if m.state == awaitLink {
-			for _, p := range m.local.Providers {
-				if p.Name == msg.Provider {
-					m.state, m.result.Provider = linking, p.Name
-					return Ready{Do: Do{Accept: msg}}
-				}
-			}
-			return m.fail(blame.On(blame.Peer, fmt.Errorf("handshake: link to provider %q: %w", msg.Provider, ErrNoProvider)))
+			return m.link(msg)
 		}
 	case *Linked:
 		if m.state == awaitLinkd {
+			if err := subset(msg.Providers, m.result.Providers); err != nil {
+				return m.fail(err)
+			}
+			m.result.Providers = msg.Providers
 			return m.linked()
 		}
 	case *Propose:
@@ -207,16 +209,21 @@ func (m *Machine) receive(msg Message) Ready {
 		}
 	case *Agree:
 		if m.state == awaitAgree {
-			if own := m.result.Proven.Digest().String(); msg.Plan != own {
-				return m.fail(&DigestError{Source: msg.Plan, Destination: own})
+			both, not, err := msg.Agreed(m.result.Alternatives)
+			if err != nil {
+				return m.fail(err)
 			}
+			if len(both) == 0 {
+				return m.fail(NoneProved(m.result.Policy.Name, not))
+			}
+			m.result.Alternatives, m.result.Unproved = both, append(m.result.Unproved, not...)
 			m.state = open
-			return Ready{Send: []Message{&Confirm{msg.Plan}}, Open: true}
+			return Ready{Send: []Message{&Confirm{msg.Plans}}, Open: true}
 		}
 	case *Confirm:
 		if m.state == awaitConfirm {
-			if own := m.result.Proven.Digest().String(); msg.Plan != own {
-				return m.fail(&DigestError{Source: own, Destination: msg.Plan})
+			if !slices.Equal(msg.Plans, m.agree.Plans) {
+				return m.fail(&DigestError{Source: fmt.Sprint(m.agree.Plans), Destination: clip(fmt.Sprint(msg.Plans))})
 			}
 			m.state = open
 			return Ready{Open: true}
@@ -245,13 +252,18 @@ func (m *Machine) hello(peer *Hello) Ready {
 		m.state = awaitLink
 		return Ready{Send: []Message{m.local}}
 	}
+	var common []*Provider
 	for _, own := range m.local.Providers {
 		for i := range peer.Providers {
 			if own.Name == peer.Providers[i].Name {
-				m.state, m.result.Provider = linking, own.Name
-				return Ready{Do: Do{Connect: &peer.Providers[i]}}
+				common = append(common, &peer.Providers[i])
+				break
 			}
 		}
+	}
+	if len(common) > 0 {
+		m.state = linking
+		return Ready{Do: Do{Connect: common}}
 	}
 	return m.fail(blame.On(blame.Operator, fmt.Errorf("handshake: %w: here %v, at the peer %v", ErrNoProvider, names(m.local.Providers), names(peer.Providers))))
 }
@@ -273,62 +285,67 @@ func (m *Machine) linked(send ...Message) Ready {
 	return Ready{Send: send, Do: Do{Remap: m.pair}}
 }
 
+// link takes the dialler's connections: to providers that we offered, each once.
+func (m *Machine) link(l *Link) Ready {
+	if len(l.Connections) == 0 {
+		return m.fail(&FrameError{"connections", "empty", "at least one"})
+	}
+	for i, c := range l.Connections {
+		if !slices.Contains(names(m.local.Providers), c.Provider) {
+			return m.fail(blame.On(blame.Peer, fmt.Errorf("handshake: link to provider %q: %w", clip(c.Provider), ErrNoProvider)))
+		}
+		if slices.ContainsFunc(l.Connections[:i], func(o Connection) bool { return o.Provider == c.Provider }) {
+			return m.fail(&FrameError{fmt.Sprintf("connections[%d].provider", i), c.Provider, "each provider once"})
+		}
+	}
+	m.state = linking
+	return Ready{Do: Do{Accept: l.Connections}}
+}
+
+// subset checks that some providers, at least one, are those of all, each once
+// and in their order.
+func subset(some, all []string) error {
+	at := 0
+	for _, name := range some {
+		for at < len(all) && all[at] != name {
+			at++
+		}
+		if at == len(all) {
+			return &FrameError{"providers", clip(fmt.Sprintf("%q", some)), fmt.Sprintf("some of %q, in their order", all)}
+		}
+		at++
+	}
+	if len(some) == 0 {
+		return &FrameError{"providers", "empty", fmt.Sprintf("some of %q", all)}
+	}
+	return nil
+}
+
 // answered takes the policy's answer: the destination decides, and proves
 // what it decided before anyone hears of it.
 func (m *Machine) answered(a Answered) Ready {
-	if err := m.prove(a.Assignments); err != nil {
-		by := blame.Policy
-		if tooLarge(err) {
-			by = blame.Operator // the budget
-		}
-		return m.fail(&Answer{m.local.Policy.Name, by, err})
+	m.result.Alternatives, m.result.Unproved = Prove(m.pair, a.Alternatives, m.budget)
+	if len(m.result.Alternatives) == 0 {
+		return m.fail(NoneProved(m.local.Policy.Name, m.result.Unproved))
 	}
 	m.result.Reason, m.result.Policy = a.Reason, m.local.Policy
 	m.state = preparing
 	return Ready{Do: Do{Prepare: true}}
 }
 
-// proposed lowers and proves the destination's answer for ourselves: the
-// peer's proof is worth nothing here, and our memory is at stake.
+// proposed takes what the destination proposes.
 func (m *Machine) proposed(p *Propose) Ready {
-	if len(p.Reason) > MaxReason || !utf8.ValidString(p.Reason) {
-		return m.fail(&FrameError{"reason", fmt.Sprintf("%d bytes", len(p.Reason)), fmt.Sprintf("at most %d bytes of UTF-8", MaxReason)})
+	if err := limits(p); err != nil {
+		return m.fail(err)
 	}
-	if err := m.prove(assignmentsIn(p.Assignments)); err != nil {
-		by := blame.Policy
-		if tooLarge(err) {
-			by = blame.Operator
-		}
-		return m.fail(&Answer{p.Policy.Name, by, err})
+	var err error
+	if m.result.Alternatives, m.result.Unproved, m.agree, err = p.Judge(m.pair, m.budget); err != nil {
+		return m.fail(err)
 	}
-	if own := m.result.Proven.Digest().String(); own != p.Plan {
-		return m.fail(&DigestError{Source: own, Destination: clip(p.Plan)})
+	if len(m.result.Alternatives) == 0 {
+		return m.fail(NoneProved(p.Policy.Name, m.result.Unproved))
 	}
 	m.result.Reason, m.result.Policy = p.Reason, p.Policy
 	m.state = preparing
 	return Ready{Do: Do{Prepare: true}}
-}
-
-func tooLarge(err error) bool {
-	var t *plan.TooLarge
-	return errors.As(err, &t)
-}
-
-func (m *Machine) prove(as []plan.Assignment) error {
-	if len(as) == 0 {
-		return errors.New("no assignments")
-	}
-	if err := m.pair.ValidateAssignments(as); err != nil {
-		return err
-	}
-	pl, err := build.Build(m.pair, as, nil, m.budget)
-	if err != nil {
-		return fmt.Errorf("build: %w", err)
-	}
-	proven, err := proof.Check(m.pair, pl)
-	if err != nil {
-		return fmt.Errorf("prove: %w", err)
-	}
-	m.result.Assignments, m.result.Proven = as, proven
-	return nil
 }

@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy"
 )
 
 // The versions that this package speaks.
 const (
-	Protocol    = 1 // the handshake's and the transfers' messages
+	Protocol    = 2 // the handshake's and the transfers' messages
 	ABI         = 1 // kvferry/1, the policies'
 	PlanVersion = 1 // what a plan digest covers
 )
@@ -69,24 +71,39 @@ type Hello struct {
 	Want      string     `json:"want"`  // the dialler's wish: the peer's engine; "" the only one
 	Engine    Engine     `json:"engine"`
 	Policy    Policy     `json:"policy"`
+	Site      Site       `json:"site"`
 	Providers []Provider `json:"providers"` // in order of preference
 }
 
-// Link names the provider that the dialler chose and the token of its
-// connection.
+// Link names the providers that the dialler connected, in its order, each with
+// the token of its connection.
 type Link struct {
+	Connections []Connection `json:"connections"`
+}
+
+// Connection is one provider's.
+type Connection struct {
 	Provider string `json:"provider"`
 	Token    string `json:"token"`
 }
 
-// Linked says that the acceptor's provider knows the connection.
-type Linked struct{}
+// Linked says which of the connections the acceptor's providers know: some of
+// those of the link, in its order.
+type Linked struct {
+	Providers []string `json:"providers"`
+}
 
-// Propose is the destination's choice.
+// Propose is what the destination's policy answered, as far as the destination
+// proved it, in the policy's order.
 type Propose struct {
+	Alternatives []Proposed `json:"alternatives"`
+	Policy       Policy     `json:"policy"`
+	Reason       string     `json:"reason"`
+}
+
+// Proposed is one alternative.
+type Proposed struct {
 	Assignments []Assignment `json:"assignments"`
-	Policy      Policy       `json:"policy"`
-	Reason      string       `json:"reason"`
 	Plan        string       `json:"plan"` // digest
 }
 
@@ -101,14 +118,23 @@ type Assignment struct {
 	Tokens      [3]int `json:"tokens"` // size, interleave, phase
 }
 
-// Agree is the source's digest of the plan that it built and proved itself.
+// Agree says which of the proposed alternatives the source built and proved
+// itself.
 type Agree struct {
-	Plan string `json:"plan"`
+	Plans    []string  `json:"plans"` // digests, one for each alternative; "" for one that is not proved
+	Unproved []Failing `json:"unproved,omitempty"`
 }
 
-// Confirm ends the handshake.
+// Failing is an alternative that the sender of an Agree did not prove.
+type Failing struct {
+	Index   int         `json:"index"` // in the proposal
+	Blame   blame.Party `json:"blame"` // as the sender sees it
+	Message string      `json:"message"`
+}
+
+// Confirm ends the handshake: the plans of the Agree.
 type Confirm struct {
-	Plan string `json:"plan"`
+	Plans []string `json:"plans"`
 }
 
 // Refuse ends the handshake, or any connection before it, with the reason.
@@ -199,7 +225,41 @@ func Decode(t Type, payload []byte) (Message, error) {
 	if err := strict(payload, m); err != nil {
 		return nil, err
 	}
+	if err := limits(m); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// maxProviders bounds the providers of a message.
+const maxProviders = policy.MaxProviders
+
+// limits checks how much a message carries; what it means is for the machine.
+func limits(m Message) error {
+	over := func(field string, n, most int) error {
+		if n > most {
+			return &FrameError{field, n, fmt.Sprintf("at most %d", most)}
+		}
+		return nil
+	}
+	switch m := m.(type) {
+	case *Hello:
+		return over("providers", len(m.Providers), maxProviders)
+	case *Link:
+		return over("connections", len(m.Connections), maxProviders)
+	case *Linked:
+		return over("providers", len(m.Providers), maxProviders)
+	case *Propose:
+		if len(m.Reason) > MaxReason || !utf8.ValidString(m.Reason) {
+			return &FrameError{"reason", fmt.Sprintf("%d bytes", len(m.Reason)), fmt.Sprintf("at most %d bytes of UTF-8", MaxReason)}
+		}
+		return over("alternatives", len(m.Alternatives), MaxAlternatives)
+	case *Agree:
+		return errors.Join(over("plans", len(m.Plans), MaxAlternatives), over("unproved", len(m.Unproved), MaxAlternatives))
+	case *Confirm:
+		return over("plans", len(m.Plans), MaxAlternatives)
+	}
+	return nil
 }
 
 // Encode gives a message's frame.

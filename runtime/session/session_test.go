@@ -13,6 +13,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy"
 )
 
 const pairText = `
@@ -69,10 +70,12 @@ func hellos(t testing.TB) (source, destination *Hello) {
 		return out
 	}
 	versions := Versions{Protocol, ABI, PlanVersion}
-	policy := Policy{Name: "heads", Digest: "sha256:11"}
+	heads := Policy{Name: "heads", Digest: "sha256:11"}
 	providers := []Provider{{Name: "loop", Data: []byte("a")}, {Name: "tcp", Data: []byte("b")}}
-	source = &Hello{Versions: versions, Role: Source, Agent: "a0", Engine: Engine{Side: p.Source, Incarnation: "1", Held: all(1), State: Declared}, Policy: policy, Providers: providers}
-	destination = &Hello{Versions: versions, Role: Destination, Agent: "b0", Engine: Engine{Side: p.Destination, Incarnation: "7", Held: all(2), State: Declared}, Policy: policy, Providers: providers}
+	site := Site{Machine: "m1", Process: "p1", About: policy.About{Software: "vllm", Version: "0.11", Labels: map[string]string{"zone": "b"}, Places: []policy.Place{
+		{Host: "node-1", Domain: "nvl", NUMA: 2, Load: 3, Labels: map[string]string{"slot": "1"}, Devices: []policy.Device{{ID: "GPU-0", Kind: policy.CUDAMemory, NUMA: 1}}, Rails: []policy.Rail{{Name: "mlx5_0", NUMA: 1, Gbits: 400, Load: 5}}}, {}}}}
+	source = &Hello{Versions: versions, Role: Source, Agent: "a0", Engine: Engine{Side: p.Source, Incarnation: "1", Held: all(1), State: Declared}, Policy: heads, Providers: providers}
+	destination = &Hello{Versions: versions, Role: Destination, Agent: "b0", Engine: Engine{Side: p.Destination, Incarnation: "7", Held: all(2), State: Declared}, Policy: heads, Site: site, Providers: providers}
 	return source, destination
 }
 
@@ -84,6 +87,7 @@ type side struct {
 	open  bool
 	err   error
 	queue []Event
+	lacks string // a provider that does not know its connection
 }
 
 func talk(t *testing.T, dialler, acceptor *side, answered Answered) {
@@ -112,11 +116,21 @@ func talk(t *testing.T, dialler, acceptor *side, answered Answered) {
 		}
 		switch {
 		case r.Do.Connect != nil:
-			s.trace = append(s.trace, "(connect "+r.Do.Connect.Name+")")
-			s.queue = append(s.queue, Connected{Token: "token"})
+			var done []Connection
+			for _, p := range r.Do.Connect {
+				s.trace = append(s.trace, "(connect "+p.Name+")")
+				done = append(done, Connection{p.Name, "to-" + p.Name})
+			}
+			s.queue = append(s.queue, Connected{done})
 		case r.Do.Accept != nil:
-			s.trace = append(s.trace, "(accept "+r.Do.Accept.Token+")")
-			s.queue = append(s.queue, Accepted{})
+			var known []string
+			for _, c := range r.Do.Accept {
+				s.trace = append(s.trace, "(accept "+c.Token+")")
+				if c.Provider != s.lacks {
+					known = append(known, c.Provider)
+				}
+			}
+			s.queue = append(s.queue, Accepted{known})
 		case r.Do.Remap != nil:
 			s.trace = append(s.trace, "(remap)")
 			s.queue = append(s.queue, answered)
@@ -146,22 +160,22 @@ func TestHandshake(t *testing.T) {
 		s, d := hellos(t)
 		d.Policy.Digest = "sha256:22"
 		dialler, acceptor := sides(s, d)
-		want := [2]string{"hello (connect loop) link (prepare) agree", "hello (accept token) linked (remap) (prepare) propose confirm"}
+		want := [2]string{"hello (connect loop) (connect tcp) link (prepare) agree", "hello (accept to-loop) (accept to-tcp) linked (remap) (prepare) propose confirm"}
 		if !sourceDials {
 			dialler, acceptor = sides(d, s)
-			want = [2]string{"hello (connect loop) link (remap) (prepare) propose confirm", "hello (accept token) linked (prepare) agree"}
+			want = [2]string{"hello (connect loop) (connect tcp) link (remap) (prepare) propose confirm", "hello (accept to-loop) (accept to-tcp) linked (prepare) agree"}
 		}
-		talk(t, dialler, acceptor, Answered{answer(), "because"})
+		talk(t, dialler, acceptor, Answered{[][]plan.Assignment{answer()}, "because"})
 		for i, x := range []*side{dialler, acceptor} {
 			if got := strings.Join(x.trace, " "); got != want[i] || !x.open || x.err != nil {
 				t.Errorf("source dials %v, side %d: %q, want %q; open %v, %v", sourceDials, i, got, want[i], x.open, x.err)
 			}
 		}
 		a, b := dialler.m.Result(), acceptor.m.Result()
-		if !a.Proven.Valid() || a.Proven.Digest() != b.Proven.Digest() || a.Pair.Digest() != b.Pair.Digest() {
+		if len(a.Alternatives) != 1 || len(b.Alternatives) != 1 || !a.Alternatives[0].Proven.Valid() || a.Alternatives[0].Proven.Digest() != b.Alternatives[0].Proven.Digest() || a.Pair.Digest() != b.Pair.Digest() {
 			t.Error("the sides hold different plans")
 		}
-		if a.Reason != "because" || b.Reason != "because" || a.Policy.Digest != "sha256:22" || b.Policy.Digest != "sha256:22" || !reflect.DeepEqual(a.Assignments, b.Assignments) {
+		if a.Reason != "because" || b.Reason != "because" || a.Policy.Digest != "sha256:22" || b.Policy.Digest != "sha256:22" || !reflect.DeepEqual(a.Alternatives[0].Assignments, b.Alternatives[0].Assignments) {
 			t.Errorf("what the policy said got lost: %+v, %+v", a, b)
 		}
 		if _, differ := PolicyDifference(s.Policy, d.Policy); !differ {
@@ -273,11 +287,11 @@ func TestVersions(t *testing.T) {
 		text string
 		want string
 	}{
-		{`{"versions":{"protocol":2,"abi":1,"plan":1},"from":"the future"}`, "handshake: versions.protocol differs: the peer speaks 2, this side 1"},
-		{`{"versions":{"protocol":1,"abi":3,"plan":1}}`, "handshake: versions.abi differs: the peer speaks 3, this side 1"},
-		{`{"versions":{"protocol":1,"abi":1,"plan":0}}`, "handshake: versions.plan differs: the peer speaks 0, this side 1"},
+		{`{"versions":{"protocol":3,"abi":1,"plan":1},"from":"the future"}`, "handshake: versions.protocol differs: the peer speaks 3, this side 2"},
+		{`{"versions":{"protocol":2,"abi":3,"plan":1}}`, "handshake: versions.abi differs: the peer speaks 3, this side 1"},
+		{`{"versions":{"protocol":2,"abi":1,"plan":0}}`, "handshake: versions.plan differs: the peer speaks 0, this side 1"},
 		{`{}`, "frame: versions is absent, want the sender's versions"},
-		{`{"versions":{"protocol":1,"abi":1,"plan":1},"from":"the future"}`, `frame: payload is json: unknown field "from", want a *session.Hello`},
+		{`{"versions":{"protocol":2,"abi":1,"plan":1},"from":"the future"}`, `frame: payload is json: unknown field "from", want a *session.Hello`},
 	} {
 		if _, err := Decode(TypeHello, []byte(c.text)); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", c.text, err, c.want)
@@ -298,7 +312,7 @@ func TestPolicyAnswers(t *testing.T) {
 	} {
 		s, d := hellos(t)
 		dialler, acceptor := sides(d, s)
-		talk(t, dialler, acceptor, Answered{Assignments: c.answer})
+		talk(t, dialler, acceptor, Answered{Alternatives: [][]plan.Assignment{c.answer}})
 		var a *Answer
 		if !errors.As(dialler.err, &a) || !strings.Contains(dialler.err.Error(), c.want) || blame.Of(dialler.err) != blame.Policy {
 			t.Errorf("%s: the destination ended with %v (blames %s), want %q", c.name, dialler.err, blame.Of(dialler.err), c.want)
@@ -318,8 +332,8 @@ func TestSourceProvesForItself(t *testing.T) {
 		change func(p *Propose)
 		check  func(err error) bool
 	}{
-		{"a gap", func(p *Propose) { p.Assignments = p.Assignments[:1] }, func(err error) bool { var a *Answer; return errors.As(err, &a) }},
-		{"another digest", func(p *Propose) { p.Plan = "sha256:00" }, func(err error) bool { var d *DigestError; return errors.As(err, &d) && d.Destination == "sha256:00" }},
+		{"a gap", func(p *Propose) { p.Alternatives[0].Assignments = p.Alternatives[0].Assignments[:1] }, func(err error) bool { var a *Answer; return errors.As(err, &a) }},
+		{"another digest", func(p *Propose) { p.Alternatives[0].Plan = "sha256:00" }, func(err error) bool { var d *DigestError; return errors.As(err, &d) && d.Destination == "sha256:00" }},
 		{"a long reason", func(p *Propose) { p.Reason = strings.Repeat("x", 257) }, func(err error) bool { var f *FrameError; return errors.As(err, &f) && f.Field == "reason" }},
 	} {
 		s, d := hellos(t)
@@ -328,11 +342,11 @@ func TestSourceProvesForItself(t *testing.T) {
 		src.Step(Start{})
 		src.Step(Received{d})
 		dst.Step(Received{s})
-		dst.Step(Connected{"t"})
-		src.Step(Received{&Link{"loop", "t"}})
-		src.Step(Accepted{})
-		dst.Step(Received{&Linked{}})
-		dst.Step(Answered{Assignments: answer()})
+		dst.Step(Connected{[]Connection{{"loop", "t"}}})
+		src.Step(Received{&Link{[]Connection{{"loop", "t"}}}})
+		src.Step(Accepted{[]string{"loop"}})
+		dst.Step(Received{&Linked{[]string{"loop"}}})
+		dst.Step(Answered{Alternatives: [][]plan.Assignment{answer()}})
 		p := dst.Step(Prepared{}).Send[0].(*Propose)
 		c.change(p)
 		r := src.Step(Received{p})
@@ -376,7 +390,7 @@ func TestNoProvider(t *testing.T) {
 	m := NewMachine(d, false, plan.Budget{})
 	m.Step(Start{})
 	m.Step(Received{s})
-	if r := m.Step(Received{&Link{"ucx", "t"}}); !errors.Is(r.Err, ErrNoProvider) {
+	if r := m.Step(Received{&Link{[]Connection{{"ucx", "t"}}}}); !errors.Is(r.Err, ErrNoProvider) {
 		t.Errorf("a link to a provider that was not offered: %v", r.Err)
 	}
 }
@@ -384,7 +398,7 @@ func TestNoProvider(t *testing.T) {
 // A failure at each step is told to a peer that is there and ends the machine.
 func TestFailuresAtEachStep(t *testing.T) {
 	s, d := hellos(t)
-	steps := []Event{Start{}, Received{d}, Connected{"t"}, Received{&Linked{}}}
+	steps := []Event{Start{}, Received{d}, Connected{[]Connection{{"loop", "t"}}}, Received{&Linked{[]string{"loop"}}}}
 	for n := 1; n <= len(steps); n++ {
 		for _, gone := range []bool{true, false} {
 			m := NewMachine(s, true, plan.Budget{})
@@ -442,11 +456,11 @@ func TestRoster(t *testing.T) {
 }
 
 func TestFrames(t *testing.T) {
-	frame, err := Encode(&Confirm{Plan: "sha256:ab"})
+	frame, err := Encode(&Confirm{Plans: []string{"sha256:ab"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := hex.EncodeToString(frame), "4b564659"+"01"+"06"+"0000"+"14000000"+hex.EncodeToString([]byte(`{"plan":"sha256:ab"}`)); got != want {
+	if got, want := hex.EncodeToString(frame), "4b564659"+"01"+"06"+"0000"+"17000000"+hex.EncodeToString([]byte(`{"plans":["sha256:ab"]}`)); got != want {
 		t.Errorf("a confirm is\n%s, want\n%s", got, want)
 	}
 	if frame, err = AppendFrame(nil, FirstTransfer, nil); err != nil || hex.EncodeToString(frame) != "4b564659"+"01"+"10"+"0000"+"00000000" {
@@ -517,13 +531,15 @@ func FuzzHeader(f *testing.F) {
 
 func FuzzHandshakeMessage(f *testing.F) {
 	s, d := hellos(f)
-	for _, m := range []Message{s, d, &Link{"loop", "t"}, &Linked{}, &Propose{Assignments: assignmentsOut(answer()), Plan: "sha256:00"}, &Agree{"x"}, &Confirm{"x"}, &Refuse{Code: CodePlan, Message: "m", Fields: []geometry.Difference{{Field: "f"}}}} {
+	for _, m := range []Message{s, d, &Link{[]Connection{{"loop", "t"}}}, &Linked{[]string{"loop"}}, &Propose{Alternatives: []Proposed{{assignmentsOut(answer()), "sha256:00"}}}, &Agree{[]string{"x", ""}, []Failing{{1, blame.Policy, "gap"}}}, &Confirm{[]string{"x", ""}}, &Refuse{Code: CodePlan, Message: "m", Fields: []geometry.Difference{{Field: "f"}}}} {
 		b, err := json.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(uint8(m.Type()), b)
 	}
+	p := testPair(f)
+	proved, _ := Prove(p, [][]plan.Assignment{answer()}, plan.DefaultBudget())
 	f.Fuzz(func(t *testing.T, typ uint8, b []byte) {
 		m, err := Decode(Type(typ), b)
 		if err != nil {
@@ -543,6 +559,17 @@ func FuzzHandshakeMessage(f *testing.F) {
 		again, err := Encode(back)
 		if err != nil || string(again) != string(frame) {
 			t.Fatalf("%s came back as %s, %v", frame, again, err)
+		}
+		// So do a proposal and the answer to one.
+		switch m := m.(type) {
+		case *Propose:
+			if _, _, out, err := m.Judge(p, plan.Budget{Runs: 1 << 10, Pieces: 1 << 8, Bytes: 1 << 20}); err == nil && len(out.Plans) != len(m.Alternatives) {
+				t.Fatalf("%d alternatives, an answer about %d", len(m.Alternatives), len(out.Plans))
+			}
+		case *Agree:
+			if both, _, err := m.Agreed(proved); err == nil && len(both) > 1 {
+				t.Fatalf("agreed on %d of one", len(both))
+			}
 		}
 		// A hello of any content leads to an answer or a refusal, no panic.
 		if h, ok := m.(*Hello); ok {

@@ -10,6 +10,8 @@
 // when every handle that touches them has stopped.
 package transfer
 
+import "github.com/kvferry/kvferry/kv/shard"
+
 // Limits of a transfer.
 const (
 	MaxSideData    = 64 << 10 // small data of a request that rides along
@@ -21,9 +23,13 @@ const (
 	MaxReaders     = 1 << 10
 	MaxUses        = 1 << 16 // reads of one offer, all consumers and ranks together
 	MaxTicketBytes = 512
-	KeyBytes       = 32      // of a digest's key
-	MaxQueries     = 1 << 12 // of one question about digests
-	MaxSums        = 1 << 16 // of one answer
+	KeyBytes       = 32             // of a digest's key
+	MaxQueries     = 1 << 12        // of one question about digests
+	MaxSums        = 1 << 16        // of one answer
+	MaxRanks       = shard.MaxRanks // of one engine
+	MaxProviders   = 64             // of one connection
+	MaxPlans       = 16             // of one expectation
+	MaxLoad        = 8              // the busiest
 )
 
 // Reason says why an offer's blocks are free.

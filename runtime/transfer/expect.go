@@ -31,9 +31,10 @@ type Expect struct {
 	lease    time.Time
 	producer string
 	total    int
-	ranks    map[int]*cover // by producer rank: what landed, or needed no move
-	used     map[int]*cover // by producer rank: what was opened
-	void     *cover         // of what was opened, what does not move
+	ranks    map[int]*cover    // by producer rank: what landed, or needed no move
+	used     map[int]*cover    // by producer rank: what was opened
+	plans    map[string]*cover // by plan: what was opened under it
+	void     *cover            // of what was opened, what does not move
 	writers  map[Key]*writer
 	side     []byte
 	over     bool  // no more writers
@@ -52,7 +53,7 @@ type writer struct {
 // NewExpect opens an expectation.
 func NewExpect(spec ExpectSpec, now time.Time) *Expect {
 	return &Expect{spec: spec, lease: earlier(now.Add(spec.Lease), spec.Limit),
-		ranks: map[int]*cover{}, used: map[int]*cover{}, void: newCover(spec.Shape), writers: map[Key]*writer{}}
+		ranks: map[int]*cover{}, used: map[int]*cover{}, plans: map[string]*cover{}, void: newCover(spec.Shape), writers: map[Key]*writer{}}
 }
 
 // ExpectEvent is what happened to an expectation: one of the types below,
@@ -64,8 +65,11 @@ type (
 	OpenWrite struct {
 		Key      Key
 		Producer string // engine and incarnation
-		Ranks    []int  // of the producer, that this opener speaks for
-		Total    int    // ranks of the producer's engine
+		// Plan is the digest of that under which it writes. What several openers
+		// write to the same tokens and layers has to be of one plan.
+		Plan     string
+		Ranks    []int // of the producer, that this opener speaks for
+		Total    int   // ranks of the producer's engine
 		From, To int64
 		Layers   plan.Range
 		// Void is what of the range does not move, as in Permitted.
@@ -267,6 +271,22 @@ func (x *Expect) open(now time.Time, ev OpenWrite) error {
 				}
 			}
 		}
+	}
+	for _, b := range boxes {
+		for plan, under := range x.plans {
+			if plan != ev.Plan && under.overlaps(b) {
+				return blame.On(blame.Peer, fmt.Errorf("%w: %s of the producer's other ranks is written under plan %.80q, this under %.80q: elements could come twice, or not at all", ErrPlan, b, plan, ev.Plan))
+			}
+		}
+	}
+	if x.plans[ev.Plan] == nil {
+		if len(x.plans) >= MaxPlans {
+			return fmt.Errorf("%w: more than %d plans of one expectation", ErrLimit, MaxPlans)
+		}
+		x.plans[ev.Plan] = newCover(x.spec.Shape)
+	}
+	for _, b := range boxes {
+		x.plans[ev.Plan].add(b)
 	}
 	x.producer, x.total = ev.Producer, ev.Total
 	for _, r := range ev.Ranks {

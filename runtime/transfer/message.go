@@ -50,9 +50,12 @@ type (
 		Ticket string `json:"ticket"`
 		Ranks  []int  `json:"ranks"` // the opener's ranks that it speaks for
 		Plan   string `json:"plan"`  // digest
-		From   int64  `json:"from"`
-		To     int64  `json:"to"`
-		Layers [2]int `json:"layers"` // from, to
+		// Providers may move it, in the opener's order of preference; none
+		// where nothing is to be moved on the connection.
+		Providers []string `json:"providers,omitempty"`
+		From      int64    `json:"from"`
+		To        int64    `json:"to"`
+		Layers    [2]int   `json:"layers"` // from, to
 		// End is the token up to which the opener's request goes, and First, by
 		// group of the pair, how many leading entries its tables leave out.
 		End   int64   `json:"end"`
@@ -66,16 +69,18 @@ type (
 	// Granted answers Open. TTL is how long the grant lasts without a beat,
 	// relative, since clocks differ.
 	Granted struct {
-		X           uint64  `json:"x"`
-		Grant       Grant   `json:"grant"`
-		TTL         int64   `json:"ttl_ms"`
-		Request     string  `json:"request"`
-		End         int64   `json:"end"`                   // as in Open, of the owner
-		First       []int64 `json:"first,omitempty"`       // as in Open, of the owner
-		Tables      []byte  `json:"tables,omitempty"`      // AppendTables; for one-sided providers
-		Generations []byte  `json:"generations,omitempty"` // AppendGenerations
-		Ready       []Box   `json:"ready,omitempty"`
-		SideData    []byte  `json:"side_data,omitempty"` // of an offer
+		X       uint64 `json:"x"`
+		Grant   Grant  `json:"grant"`
+		TTL     int64  `json:"ttl_ms"`
+		Request string `json:"request"`
+		// Providers are those of the Open that take the grant, in its order.
+		Providers   []string `json:"providers,omitempty"`
+		End         int64    `json:"end"`                   // as in Open, of the owner
+		First       []int64  `json:"first,omitempty"`       // as in Open, of the owner
+		Tables      []byte   `json:"tables,omitempty"`      // AppendTables; for one-sided providers
+		Generations []byte   `json:"generations,omitempty"` // AppendGenerations
+		Ready       []Box    `json:"ready,omitempty"`
+		SideData    []byte   `json:"side_data,omitempty"` // of an offer
 	}
 	// Refused answers Open.
 	Refused struct {
@@ -107,9 +112,11 @@ type (
 		X       uint64   `json:"x"`
 		Failure *Failure `json:"failure,omitempty"`
 	}
-	// Beat extends the leases of the named transfers.
+	// Beat extends the leases of the named transfers, and says how busy the
+	// sender's ranks are where that changed.
 	Beat struct {
-		X []uint64 `json:"x,omitempty"`
+		X     []uint64 `json:"x,omitempty"`
+		Loads []Load   `json:"loads,omitempty"`
 	}
 	// Extend extends the lease of a ticket's offer or expectation.
 	Extend struct {
@@ -166,6 +173,29 @@ type (
 		Message string `json:"message"`
 	}
 )
+
+// Load is how busy a rank of the sender is, from 1 to MaxLoad. It travels as
+// [rank, load].
+type Load struct {
+	Rank int
+	Load uint8
+}
+
+// MarshalJSON writes [rank, load].
+func (l Load) MarshalJSON() ([]byte, error) { return json.Marshal([2]int{l.Rank, int(l.Load)}) }
+
+// UnmarshalJSON reads it.
+func (l *Load) UnmarshalJSON(b []byte) error {
+	var v []int
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	if len(v) != 2 || v[0] < 0 || v[1] < 1 || v[1] > MaxLoad {
+		return fmt.Errorf("load %v: want [rank, 1 to %d]", v, MaxLoad)
+	}
+	*l = Load{v[0], uint8(v[1])}
+	return nil
+}
 
 // Query names rows of which a digest is asked for: those that an edge of the
 // plan carries, within layers and heads, and within tokens [From, To) where
@@ -334,7 +364,7 @@ func limits(m Message) (string, error) {
 		if len(m.Ranks) == 0 {
 			return "ranks", errMissing
 		}
-		if err := over(len(m.Ranks), 1<<12); err != nil {
+		if err := over(len(m.Ranks), MaxRanks); err != nil {
 			return "ranks", err
 		}
 		if !m.Integrity.Valid() {
@@ -342,6 +372,9 @@ func limits(m Message) (string, error) {
 		}
 		if err := over(len(m.First), 1<<6); err != nil {
 			return "first", err
+		}
+		if err := over(len(m.Providers), MaxProviders); err != nil {
+			return "providers", err
 		}
 		return "side_data", over(len(m.SideData), MaxSideData)
 	case *Ask:
@@ -377,6 +410,9 @@ func limits(m Message) (string, error) {
 		if err := over(len(m.Request), MaxRequest); err != nil {
 			return "request", err
 		}
+		if err := over(len(m.Providers), MaxProviders); err != nil {
+			return "providers", err
+		}
 		return "side_data", over(len(m.SideData), MaxSideData)
 	case *Mark:
 		return "boxes", over(len(m.Boxes), MaxBoxes)
@@ -391,6 +427,9 @@ func limits(m Message) (string, error) {
 			return "failure", errMissing
 		}
 	case *Beat:
+		if err := over(len(m.Loads), MaxRanks); err != nil {
+			return "loads", err
+		}
 		return "x", over(len(m.X), 1<<16)
 	case *Extend:
 		return "ticket", over(len(m.Ticket), MaxTicketBytes)

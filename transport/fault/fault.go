@@ -21,8 +21,9 @@ import (
 type Injected struct {
 	Point string
 	Hit   int // of the point, from 1
-	// Gone says that it matches transport.ErrPeerGone.
-	Gone bool
+	// Gone says that it matches transport.ErrPeerGone, Cannot that it matches
+	// transport.ErrNotSupported.
+	Gone, Cannot bool
 }
 
 func (e *Injected) Error() string {
@@ -30,8 +31,10 @@ func (e *Injected) Error() string {
 }
 
 // Is reports whether target is transport.ErrPeerGone and the script said
-// refuse.
-func (e *Injected) Is(target error) bool { return e.Gone && target == transport.ErrPeerGone }
+// refuse, or transport.ErrNotSupported and it said cannot.
+func (e *Injected) Is(target error) bool {
+	return e.Gone && target == transport.ErrPeerGone || e.Cannot && target == transport.ErrNotSupported
+}
 
 // Provider is a decorated provider.
 type Provider struct {
@@ -125,6 +128,8 @@ func (p *Provider) hit(point string) (v verdict) {
 			v.err = &Injected{Point: point, Hit: n}
 		case "refuse":
 			v.err = &Injected{Point: point, Hit: n, Gone: true}
+		case "cannot":
+			v.err = &Injected{Point: point, Hit: n, Cannot: true}
 		case "delay":
 			v.delay += r.delay
 		case "drop":

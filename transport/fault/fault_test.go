@@ -84,6 +84,14 @@ func TestScriptsDoWhatTheySay(t *testing.T) {
 
 func TestCallsFail(t *testing.T) {
 	var n loop.Network
+	unable := fault.New(n.New(loop.Options{}), parse(t, "revoke: cannot once"))
+	defer unable.Close()
+	if err := unable.Revoke(transport.GrantID{}); !errors.Is(err, transport.ErrNotSupported) || errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("a provider that cannot: %v", err)
+	}
+	if err := unable.Revoke(transport.GrantID{}); !errors.Is(err, transport.ErrNotGranted) {
+		t.Errorf("and then can: %v", err)
+	}
 	other := n.New(loop.Options{})
 	defer other.Close()
 	p := fault.New(n.New(loop.Options{}), parse(t, "connect: refuse once; health: fail after 1; fence: delay 5ms; cancel: fail; disconnect: refuse once"))

@@ -26,6 +26,7 @@ import (
 //	             not carried out and completes with one; complete: the
 //	             completion carries one)
 //	refuse       like fail, and the error matches transport.ErrPeerGone
+//	cannot       like fail, and the error matches transport.ErrNotSupported
 //	delay D      the call, or the completion, takes D longer ("10ms")
 //	drop         complete: the completion never comes; poll: nothing is
 //	             reported this time
@@ -64,7 +65,7 @@ func (e *ScriptError) Error() string {
 
 var (
 	calls   = []string{"connect", "register", "unregister", "prepare", "grant", "revoke", "submit", "read", "write", "cancel", "fence", "disconnect", "health"}
-	actions = map[string][]string{"complete": {"fail", "refuse", "delay", "drop", "corrupt"}, "poll": {"delay", "drop"}}
+	actions = map[string][]string{"complete": {"fail", "refuse", "cannot", "delay", "drop", "corrupt"}, "poll": {"delay", "drop"}}
 )
 
 // Parse reads a script. The empty one does nothing.
@@ -87,7 +88,7 @@ func Parse(text string) (Script, error) {
 		words := strings.Fields(rest)
 		may, special := actions[r.point]
 		if !special {
-			may = []string{"fail", "refuse", "delay"}
+			may = []string{"fail", "refuse", "cannot", "delay"}
 		}
 		switch {
 		case !ok:

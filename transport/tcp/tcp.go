@@ -172,7 +172,7 @@ func (p *Provider) Name() string { return Name }
 
 // Capabilities implements transport.Provider.
 func (p *Provider) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Memory: []memory.Kind{memory.Host}, NeedsPeerCPU: true, NativeStrides: true, DetectsDeath: true, Efficient: 2 << 10}
+	return transport.Capabilities{Memory: []memory.Kind{memory.Host}, NeedsPeerCPU: true, NativeStrides: true, DetectsDeath: true, Efficient: 2 << 10, CRC: true, TLS: p.o.Wrap != nil}
 }
 
 // Address implements transport.Provider: Data is host:port.
