@@ -55,7 +55,7 @@ func demoCommand(a *app) *cobra.Command {
 	f.StringVar(&c.Mode, "mode", c.Mode, "pull, push, layers or chunks")
 	f.StringVar(&c.Integrity, "integrity", c.Integrity, "how much of what arrived is compared with what was sent: off, sample or full")
 	f.StringVar(&c.Policy, "policy", c.Policy, "the policy that decides: a built-in `NAME` or FILE.wasm")
-	f.BoolVar(&c.Unmetered, "unsafe-unmetered", false, "run a module that is not built in, without metering: it can hang the engines")
+	f.StringVar(&c.Record, "record", "", "keep what the policies are asked and answer in `FILE`, for policy replay")
 	f.IntVar(&c.Requests, "requests", c.Requests, "requests at once")
 	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens generated for each request")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of weights, prompts and block tables")

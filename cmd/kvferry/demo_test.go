@@ -18,6 +18,7 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/demo"
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
+	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 )
 
@@ -27,7 +28,20 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "demo-engine" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	if status, ran := sandbox.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); ran {
+		os.Exit(status)
+	}
+	// What tests compile does not stay with the user.
+	cache, err := os.MkdirTemp("", "kvferry-cache-")
+	if err != nil {
+		panic(err)
+	}
+	if err := os.Setenv("XDG_CACHE_HOME", cache); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(cache) // a temporary folder
+	os.Exit(code)
 }
 
 // demoJSON is the JSON of the demo, as scripts read it.
@@ -661,7 +675,7 @@ func TestNoDefaultBehindThePolicies(t *testing.T) {
 		cmd := exec.Command(program, words(line)...)
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		err := cmd.Run()
-		if code := cmd.ProcessState.ExitCode(); code != 1 || out.Len() != 0 || !strings.Contains(errs.String(), "no core WebAssembly module") {
+		if code := cmd.ProcessState.ExitCode(); code != 1 || out.Len() != 0 || !strings.Contains(errs.String(), "no WebAssembly module") {
 			t.Errorf("%s: %v, stdout %q, stderr %q", line, err, out.String(), errs.String())
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 )
 
 // Statuses of a check. Nothing that doctor finds is a failure of doctor.
@@ -38,8 +41,8 @@ func doctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "what this host can do for moving caches, and what to do about the rest",
 		Args:  arguments(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error {
-			checks := examine()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			checks := diagnose(cmd.Context())
 			if a.json() {
 				return a.emit(map[string]any{"checks": checks, "machine": machine()})
 			}
@@ -70,7 +73,7 @@ func (a *app) mark(status string) string {
 	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", map[string]int{statusOK: 32, statusLimited: 33, statusMissing: 31}[status], text)
 }
 
-func examine() []check {
+func diagnose(ctx context.Context) []check {
 	var out []check
 	out = append(out, checkCPU()...)
 	out = append(out, checkPages()...)
@@ -78,7 +81,8 @@ func examine() []check {
 	out = append(out, checkSockets()...)
 	out = append(out, checkBPF()...)
 	out = append(out, checkLibraries()...)
-	return append(out, checkPolicies()...)
+	out = append(out, checkPolicies()...)
+	return append(out, checkCompiler(ctx))
 }
 
 // word reads a small file of /proc or /sys; "" where there is none.
@@ -356,4 +360,32 @@ func checkPolicies() []check {
 		out = append(out, check{Area: "policies", Name: t.name, Found: or(path, "not found"), Use: "building policies written in C", Do: "install clang and lld; running policies needs neither", Path: path}.when(path != "", statusLimited))
 	}
 	return out
+}
+
+// checkCompiler compiles a module as untrusted ones are.
+func checkCompiler(ctx context.Context) check {
+	c := check{Area: "policies", Name: "compiling in a child", Use: "a policy that is not built in is compiled in a process of its own, with limits",
+		Do: "needs Linux 5.13 with Landlock and seccomp, on amd64 or arm64, and a container that allows both; what is missing keeps a subverted compiler from less"}
+	p, err := sandbox.Check(ctx)
+	if err != nil {
+		c.Found = err.Error()
+		c.Do = "policies that are not built in cannot be compiled here"
+		return c.when(false, statusMissing)
+	}
+	var held, not []string
+	for _, k := range []struct {
+		name string
+		ok   bool
+	}{{"limits", p.Limits}, {"no new privileges", p.NoNew}, {"landlock", p.Landlock}, {"seccomp", p.Seccomp}} {
+		if k.ok {
+			held = append(held, k.name)
+		} else {
+			not = append(not, k.name)
+		}
+	}
+	c.Found = strings.Join(held, ", ")
+	if len(not) > 0 {
+		c.Found += "; not here: " + strings.Join(not, ", ")
+	}
+	return c.when(len(not) == 0, statusLimited)
 }

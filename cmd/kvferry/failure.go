@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -33,4 +34,30 @@ func (a *app) fail(where string, err error) {
 		}
 	}
 	fmt.Fprintf(a.stderr, "kvferry: %s (fault: %s)\n", msg, f.Fault)
+}
+
+// eachFile runs one after the other; a failure is reported and does not stop
+// the rest.
+func (a *app) eachFile(ctx context.Context, files []string, one func(name string) error) error {
+	failed := false
+	for _, name := range files {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("stopped before %s: %w", name, err)
+		}
+		err := one(name)
+		var usage *usageError
+		switch {
+		case errors.As(err, &usage):
+			return err
+		case errors.Is(err, errReported):
+			failed = true
+		case err != nil:
+			failed = true
+			a.fail(name, err)
+		}
+	}
+	if failed {
+		return errReported
+	}
+	return nil
 }

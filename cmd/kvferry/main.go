@@ -21,9 +21,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 )
 
 func main() {
+	if status, ran := sandbox.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); ran {
+		os.Exit(status)
+	}
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
 		ends = append(ends, syscall.SIGHUP)
@@ -62,6 +67,7 @@ func commands(a *app) []*cobra.Command {
 		demoCommand(a),
 		demoEngineCommand(),
 		planCommand(a),
+		policyCommand(a),
 		benchCommand(a),
 		doctorCommand(a),
 		versionCommand(a),

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/kvferry/kvferry/plan/picture"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/stamp"
+	"github.com/kvferry/kvferry/runtime/policy/decision"
 )
 
 func planCommand(a *app) *cobra.Command {
@@ -39,49 +39,23 @@ type planned struct {
 	pair    *plan.Pair
 	common  plan.Common
 	proven  proof.Proven
-	decided map[offered]int   // which of the layouts offered the policy chose
-	reasons map[string]string // that the policy gave, by side (and group, "source.mamba") and for "assignments"
-	layouts map[string]string // by side (and group): what the policy chose
+	decided map[decision.Offered]int // which of the layouts offered the policy chose
+	reasons map[string]string        // that the policy gave, by side (and group, "source.mamba") and for "assignments"
+	layouts map[string]string        // by side (and group): what the policy chose
 }
 
 // prepare carries one pair file to its proof. Everything that there is to
 // decide is decided by the policy; nothing is decided without it.
 func prepare(ctx context.Context, name string, pol *chooser) (*planned, error) {
-	data, err := read(name)
+	f, err := pairFile(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := pairfile.Parse(name, data)
+	d, err := pol.decide(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	p := &planned{file: f, decided: map[offered]int{}, layouts: map[string]string{}, reasons: map[string]string{}}
-	p.pair, p.common, err = f.Pair(func(side string, group int) (int, error) {
-		of := offered{side, group}
-		c, err := pol.layout(ctx, f, of, p.decided)
-		if err == nil {
-			p.decided[of] = c.Index
-			p.layouts[of.name(f)] = f.Side(side).Groups[group].Can[c.Index]
-			p.because(of.name(f), c.Reason)
-		}
-		return c.Index, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	proven, reason, err := pol.plan(ctx, p.pair)
-	if err != nil {
-		return nil, err
-	}
-	p.proven = proven
-	p.because("assignments", reason)
-	return p, nil
-}
-
-func (p *planned) because(what, reason string) {
-	if reason != "" {
-		p.reasons[what] = reason
-	}
+	return &planned{file: f, pair: d.Pair, common: d.Common, proven: d.Proven, decided: d.Decided, reasons: d.Reasons, layouts: d.Layouts}, nil
 }
 
 // read reads a file, or standard input for "-".
@@ -150,32 +124,14 @@ func planCheckCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// each runs one after the other; a failure is reported and does not stop the
-// rest.
+// each opens the policy and runs one for each file.
 func (a *app) each(ctx context.Context, flags policyFlags, files []string, one func(context.Context, string, *chooser) error) error {
 	pol, err := flags.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer pol.close()
-	failed := false
-	for _, name := range files {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("stopped before %s: %w", name, err)
-		}
-		if err := one(ctx, name, pol); err != nil {
-			var usage *usageError
-			if errors.As(err, &usage) {
-				return err
-			}
-			failed = true
-			a.fail(name, err)
-		}
-	}
-	if failed {
-		return errReported
-	}
-	return nil
+	return a.eachFile(ctx, files, func(name string) error { return one(ctx, name, pol) })
 }
 
 func (a *app) check(ctx context.Context, name string, pol *chooser) error {
@@ -257,7 +213,7 @@ func ranks(s *plan.Side) string {
 func (a *app) details(p *planned, pol *chooser) {
 	for _, side := range []string{pairfile.Source, pairfile.Destination} {
 		for g := range p.file.Model.Groups {
-			of := offered{side, g}.name(p.file)
+			of := decision.Offered{Side: side, Group: g}.Name(p.file)
 			chosen, ok := p.layouts[of]
 			if !ok {
 				continue

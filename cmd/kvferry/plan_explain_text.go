@@ -11,6 +11,7 @@ import (
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/stamp"
+	"github.com/kvferry/kvferry/runtime/policy/decision"
 )
 
 // explainJSON is what plan explain prints, a stable interface.
@@ -133,7 +134,9 @@ func (out *explainJSON) oneSide(p *planned, at *spot, want int64) (*plan.Side, e
 		name, places = pairfile.Source, &out.Source
 		out.Reason = fmt.Sprintf("group %s is skipped: %s has it and %s has not", at.group.Name, p.pair.Source.Engine, p.pair.Destination.Engine)
 	}
-	all, err := p.file.Engine(name, func(side string, group int) (int, error) { return p.decided[offered{side, group}], nil })
+	all, err := p.file.Engine(name, func(side string, group int) (int, error) {
+		return p.decided[decision.Offered{Side: side, Group: group}], nil
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -108,35 +107,21 @@ func (a *app) models(ctx context.Context, flags *modelFlags, files []string) err
 	if err != nil {
 		return err
 	}
-	failed, written := false, 0
-	for _, name := range files {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("stopped before %s: %w", name, err)
-		}
+	written := 0
+	return a.eachFile(ctx, files, func(name string) error {
 		d, err := flags.describe(name, sides)
-		if err == nil {
-			if a.json() {
-				err = a.emit(d.json())
-			} else {
-				if written++; written > 1 {
-					fmt.Fprintln(a.out, "---")
-				}
-				_, err = io.WriteString(a.out, d.yaml())
-			}
-		}
-		var usage *usageError
-		switch {
-		case errors.As(err, &usage):
+		if err != nil {
 			return err
-		case err != nil:
-			failed = true
-			a.fail(name, err)
 		}
-	}
-	if failed {
-		return errReported
-	}
-	return nil
+		if a.json() {
+			return a.emit(d.json())
+		}
+		if written++; written > 1 {
+			fmt.Fprintln(a.out, "---")
+		}
+		_, err = io.WriteString(a.out, d.yaml())
+		return err
+	})
 }
 
 // engine is one side as the flags say it; 0 and nil are not said.

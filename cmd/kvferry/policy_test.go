@@ -54,7 +54,7 @@ func TestPlanPolicyDeclines(t *testing.T) {
 }
 
 // Everything is decided in the sandbox: without a module nothing is planned,
-// and a module that is not built in runs only when told to.
+// and a module that is not built in runs as one that is.
 func TestPlanPolicyModules(t *testing.T) {
 	heads, ok := policies.Get("heads")
 	if !ok {
@@ -76,7 +76,6 @@ func TestPlanPolicyModules(t *testing.T) {
 		{[]string{"--policy", write("empty.wasm", nil)}, "policy", "policy", "empty.wasm"},
 		{[]string{"--policy", write("text.wasm", []byte("hello"))}, "policy", "policy", "text.wasm"},
 		{[]string{"--policy", write("cut.wasm", heads[:len(heads)/2])}, "policy", "policy", "cut.wasm"},
-		{[]string{"--policy", other}, "failed", "operator", "other.wasm"},
 		{[]string{"--policy", "no-such-file.wasm"}, "file", "operator", "no-such-file.wasm"},
 	} {
 		args := append([]string{"plan", "show", pairs + "seed.yaml", "-o", "json"}, c.args...)
@@ -89,8 +88,8 @@ func TestPlanPolicyModules(t *testing.T) {
 	if code, _, errs := kvferry("plan", "show", pairs+"seed.yaml", "--policy", "nobody"); code != 2 || !strings.Contains(errs, `--policy "nobody": no built-in policy of that name (heads, seedbug)`) {
 		t.Errorf("a policy that is none: exit status %d, %q", code, errs)
 	}
-	if v := show(t, "plan", "show", pairs+"seed.yaml", "--policy", other, "--unsafe-unmetered"); v.Proof.Elements != 32768 || v.Policy.Name != "heads" {
-		t.Errorf("with --unsafe-unmetered: %+v", v)
+	if v := show(t, "plan", "show", pairs+"seed.yaml", "--policy", other); v.Proof.Elements != 32768 || v.Policy.Name != "heads" {
+		t.Errorf("%+v", v)
 	}
 	// A module named by file that is built in needs no permission.
 	show(t, "plan", "show", pairs+"seed.yaml", "--policy", write("heads.wasm", heads))

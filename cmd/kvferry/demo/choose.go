@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/policies"
+	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/transport"
@@ -37,11 +38,12 @@ func policyModule(name string) ([]byte, error) {
 type chosen struct {
 	candidate
 	reason string
+	can    []policy.Candidate // that it was chosen from; nil: the engine was told
 }
 
 // choose asks the policy which of the layouts that the engine's attention can
 // do it should use, unless the engine was told one.
-func (e *engine) choose(ctx context.Context) (chosen, error) {
+func (e *engine) choose(ctx context.Context, incarnation string) (chosen, error) {
 	m := e.model.Geometry()
 	if e.start.Lie == lieLayout {
 		// A label that lost touch with the bytes: the strides say NHD.
@@ -54,10 +56,10 @@ func (e *engine) choose(ctx context.Context) (chosen, error) {
 			}
 		}
 		c.name = strings.Replace(c.name, "nhd", "hnd", 1)
-		return chosen{c, "told"}, nil
+		return chosen{c, "told", nil}, nil
 	}
 	if e.start.Side.Layout != "" {
-		return chosen{e.start.Side.candidates(m)[0], "told"}, nil
+		return chosen{e.start.Side.candidates(m)[0], "told", nil}, nil
 	}
 	own, err := e.candidates(e.start.Role, e.start.Side, e.start.Blocks)
 	if err != nil {
@@ -71,7 +73,7 @@ func (e *engine) choose(ctx context.Context) (chosen, error) {
 	if e.start.Role == "destination" {
 		role = policy.Destination
 	}
-	choice, err := e.policy.SelectLayout(ctx, policy.Question{Engine: own, Role: role, Peers: []policy.Engine{other}})
+	choice, err := e.agent.SelectLayout(ctx, agent.EngineSpec{ID: own.Name, Incarnation: incarnation, Model: own.Model, Shard: own.Shard, Can: own.Candidates, Role: role, Expected: []policy.Engine{other}})
 	if err != nil {
 		can := geometry.Difference{Field: "layout", Source: canDo(own), Destination: canDo(other)}
 		if role == policy.Destination {
@@ -79,7 +81,7 @@ func (e *engine) choose(ctx context.Context) (chosen, error) {
 		}
 		return chosen{}, &refusal.Layout{Fields: []geometry.Difference{can}, Err: err}
 	}
-	return chosen{e.start.Side.candidates(m)[choice.Index], choice.Reason}, nil
+	return chosen{e.start.Side.candidates(m)[choice.Index], choice.Reason, own.Candidates}, nil
 }
 
 func canDo(e policy.Engine) string {

@@ -31,7 +31,7 @@ type Config struct {
 	Mode        string // pull, push, layers or chunks
 	Integrity   string // off, sample or full
 	Policy      string // built-in name, or a file ending in .wasm
-	Unmetered   bool   // lets a policy run whose digest is not built in
+	Record      string // file for what the policies are asked and answer; "": it is not kept
 	Requests    int
 	Tokens      int // generated for each request
 	Seed        uint64

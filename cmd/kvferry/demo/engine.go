@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
+	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
@@ -20,6 +21,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/measure"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/journal"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -156,12 +158,44 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if e.model, err = tinyllm.New(tinyllm.Default(e.start.Shape, e.start.Heads, e.start.Seed)); err != nil {
 		return reply{}, err
 	}
-	if e.policy, err = policy.Open(ctx, e.start.Module, policy.Options{Unmetered: e.start.Unmetered}); err != nil {
+	box, err := sandbox.Open(e.start.Module)
+	if err != nil {
+		return reply{}, err
+	}
+	e.close = append(e.close, func() error { box.Close(); return nil })
+	options := box.Policy()
+	if e.start.Record != "" {
+		r, err := journal.Create(e.start.Record, journal.Options{})
+		if err != nil {
+			return reply{}, err
+		}
+		e.close = append(e.close, r.Close)
+		options.Observe = r.Observe
+	}
+	if e.policy, err = policy.Open(ctx, e.start.Module, options); err != nil {
 		return reply{}, fmt.Errorf("policy %s: %w", e.start.Policy, err)
 	}
 	e.close = append(e.close, e.policy.Close)
 
-	chosen, err := e.choose(ctx)
+	provider, err := provide(e.start.Transport, e.start.Folder)
+	if err != nil {
+		return reply{}, err
+	}
+	// Closed before the pools, which are opened later: the agent's engine uses
+	// them until it is closed.
+	last := []func() error{provider.Close}
+	defer func() { e.close = append(e.close, last...) }()
+	listen := "unix:" + filepath.Join(e.start.Folder, engineName(e.start.Role)+".sock")
+	if e.start.Transport == "tcp" {
+		listen = "tcp:127.0.0.1:0"
+	}
+	e.agent, err = agent.New(agent.Config{Name: engineName(e.start.Role), Listen: listen, Providers: []transport.Provider{provider}, Policy: e.policy, Layouts: e.start.Folder})
+	if err != nil {
+		return reply{}, err
+	}
+	last = append(last, e.agent.Close)
+	incarnation := fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano())
+	chosen, err := e.choose(ctx, incarnation)
 	if err != nil {
 		return reply{}, err
 	}
@@ -173,23 +207,8 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if err != nil {
 		return reply{}, err
 	}
-
-	provider, err := provide(e.start.Transport, e.start.Folder)
-	if err != nil {
-		return reply{}, err
-	}
-	e.close = append(e.close, provider.Close)
-	listen := "unix:" + filepath.Join(e.start.Folder, engineName(e.start.Role)+".sock")
-	if e.start.Transport == "tcp" {
-		listen = "tcp:127.0.0.1:0"
-	}
-	e.agent, err = agent.New(agent.Config{Name: engineName(e.start.Role), Listen: listen, Providers: []transport.Provider{provider}, Policy: e.policy})
-	if err != nil {
-		return reply{}, err
-	}
-	e.close = append(e.close, e.agent.Close)
 	e.engine, err = e.agent.Register(ctx, agent.EngineSpec{
-		ID: e.side.Engine, Incarnation: fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()),
+		ID: e.side.Engine, Incarnation: incarnation, Can: chosen.can,
 		Model: e.side.Model, Shard: e.side.Shard, Pools: e.side.Groups, Layouts: e.side.Ranks, Held: ranks,
 		Kernel: &kernel{e.cache, &e.side}, Scratch: scratch,
 	})
@@ -400,7 +419,15 @@ func (e *engine) take(ctx context.Context, o *order) (reply, error) {
 }
 
 func (e *engine) movedOf(r agent.Result, pieces int64) *moved {
-	return &moved{Bytes: r.Bytes, Segments: r.Segments, Pieces: pieces, Digests: e.digests(r.Integrity), Seconds: r.Elapsed.Seconds()}
+	return &moved{Bytes: r.Bytes, Segments: r.Segments, Pieces: pieces, Digests: e.digests(r.Integrity), Seconds: r.Elapsed.Seconds(), Route: routeOf(r)}
+}
+
+// routeOf is how a transfer went, where a policy decided that.
+func routeOf(r agent.Result) *agent.Route {
+	if r.Route.Policy == "" && r.Route.Fault == "" {
+		return nil
+	}
+	return &r.Route
 }
 
 // decode generates from a cache that was taken over, and frees its blocks.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/transfer"
 )
 
@@ -59,7 +60,7 @@ type start struct {
 	Integrity  transfer.Integrity `json:"integrity"`
 	Policy     string             `json:"policy"` // what it was asked for as
 	Module     []byte             `json:"module"`
-	Unmetered  bool               `json:"unmetered"`
+	Record     string             `json:"record,omitempty"` // file for what the policy is asked
 	Lie        string             `json:"lie,omitempty"`
 	Blocks     []int              `json:"blocks"` // of each rank's pools, by group
 	PeerBlocks []int              `json:"peer_blocks"`
@@ -111,6 +112,8 @@ type moved struct {
 	Pieces   int64   `json:"pieces"`  // contiguous copies
 	Digests  int64   `json:"digests"` // that were compared
 	Seconds  float64 `json:"seconds"`
+	// Route is how it went, where a policy decided that.
+	Route *agent.Route `json:"route,omitempty"`
 }
 
 // Policy names the policy that decided, and how often it was asked.

@@ -3,9 +3,12 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/agent"
 )
 
 // Print writes the result for a person. colour paints the plan's picture.
@@ -39,6 +42,11 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, q := range r.Requests {
+		if q.Route != nil {
+			routed(w, q.ID, q.Route)
+		}
+	}
 	if r.Integrity != "off" {
 		n := int64(0)
 		for _, q := range r.Requests {
@@ -48,6 +56,22 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	}
 	_, err := fmt.Fprintf(w, "control: cache cleared before decode, tokens differ: %s\n", yes(!r.Control.Equal))
 	return err
+}
+
+// routed says what a policy decided about a request, and what became of that.
+func routed(w io.Writer, id string, r *agent.Route) {
+	if r.Fault != "" {
+		fmt.Fprintf(w, "%s: as configured, since the policy failed: %s\n", id, r.Fault)
+		return
+	}
+	reason := ""
+	if r.Reason != "" {
+		reason = " (" + r.Reason + ")"
+	}
+	fmt.Fprintf(w, "%s: alternative %d, %d proved, over %s%s\n", id, r.Alternative, r.Proved, strings.Join(r.Transports, ", "), reason)
+	for _, more := range slices.Concat(r.Clamped, r.Unmet, r.Refused) {
+		fmt.Fprintf(w, "    %s\n", more)
+	}
 }
 
 func rate(q RequestResult) float64 {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/blame"
+	"github.com/kvferry/kvferry/runtime/policy/journal"
 	"github.com/kvferry/kvferry/runtime/session"
 	"github.com/kvferry/kvferry/transport"
 )
@@ -48,6 +52,8 @@ type RequestResult struct {
 	Expected     []int   `json:"expected"` // of the unsplit run
 	Tokens       []int   `json:"tokens"`
 	Equal        bool    `json:"equal"`
+	// Route is how it went, where a policy decided that.
+	Route *agent.Route `json:"route,omitempty"`
 }
 
 // Layouts are the layouts that the engines ended up with, and the policy's
@@ -111,6 +117,16 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 		return nil, fmt.Errorf("make a folder for sockets: %w", err)
 	}
 	defer os.RemoveAll(folder)
+	if c.Record != "" {
+		// What is no journal is refused before anything runs.
+		kept, err := journal.Create(c.Record, journal.Options{})
+		if err == nil {
+			err = kept.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	running, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 
@@ -138,18 +154,44 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 			return nil
 		})
 	if err == nil {
-		return r.result, r.stop(true)
+		return r.result, errors.Join(r.stop(true), c.keep(folder))
 	}
 	var gone *child
 	if running.Err() == nil {
 		gone = r.gone()
 	}
-	stopped := r.stop(false)
+	stopped := errors.Join(r.stop(false), c.keep(folder))
 	if gone != nil {
 		// Whatever the other engine said is a consequence.
 		return r.result, &EngineGone{Engine: gone.name, Err: errors.Join(gone.broken, gone.wait())}
 	}
 	return r.result, errors.Join(err, stopped)
+}
+
+// recordOf is where an engine keeps what its policy is asked, while it runs.
+func (c Config) recordOf(folder, role string) string {
+	if c.Record == "" {
+		return ""
+	}
+	return filepath.Join(folder, role+".journal")
+}
+
+// keep writes what the engines' policies were asked, as far as they came.
+func (c Config) keep(folder string) error {
+	if c.Record == "" {
+		return nil
+	}
+	var both []*journal.Journal
+	for _, role := range []string{"source", "destination"} {
+		j, err := journal.Read(c.recordOf(folder, role))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it did not come that far
+		} else if err != nil {
+			return err
+		}
+		both = append(both, j)
+	}
+	return journal.Write(c.Record, journal.Merge(both...))
 }
 
 // socketFolder makes a private folder for the agents' sockets. A socket's path
@@ -455,7 +497,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	begin := func(i int, lie string) order {
 		return order{Kind: orderStart, Start: &start{
 			Role: roles[i], Shape: c.Shape, Heads: c.Heads, Seed: c.Seed, Side: sides[i], Peer: sides[1-i], Transport: c.Transport, Mode: c.Mode, Integrity: c.integrity(),
-			Policy: c.Policy, Module: module, Unmetered: c.Unmetered, Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
+			Policy: c.Policy, Module: module, Record: c.recordOf(folder, roles[i]), Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
 		}}
 	}
 	lie := ""
@@ -609,7 +651,7 @@ func (r *router) request(ctx context.Context, id int, prompt []int, count int, z
 	if done.Moved != nil { // a push is counted by the side that pushed
 		m = done.Moved
 	}
-	out.Bytes, out.Segments, out.Digests, out.Seconds, out.Tokens = m.Bytes, m.Segments, m.Digests, m.Seconds, decoded.Output
+	out.Bytes, out.Segments, out.Digests, out.Seconds, out.Tokens, out.Route = m.Bytes, m.Segments, m.Digests, m.Seconds, decoded.Output, m.Route
 	return out, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/plan"
@@ -124,7 +125,12 @@ func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := policy.Open(ctx, module, policy.Options{Unmetered: c.Unmetered})
+	box, err := sandbox.Open(module)
+	if err != nil {
+		return nil, err
+	}
+	defer box.Close()
+	p, err := policy.Open(ctx, module, box.Policy())
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", c.Policy, err)
 	}
