@@ -36,14 +36,15 @@ static uint64_t attention(const kvf_candidate *c) { return 100 + atmost(c->atten
 
 /* judge scores own candidate i against every peer, by the best that each can
  * do. Not usable where some peer has no candidate that it could be planned with;
- * that peer is left in failed. */
+ * that peer is left in failed. Where work
+ * runs out the score is of no use; the caller sees that by the work. */
 static score judge(const kvf_select_layout_in *q, uint32_t i, uint32_t *failed) {
 	const kvf_candidate *own = KVF_AT(kvf_candidate, q, q->candidates, i);
 	score sum = {0, 0, 0, 1};
 	for (uint32_t p = 0; p < q->peers.count; p++) {
 		const kvf_peer *peer = KVF_AT(kvf_peer, q, q->peers, p);
 		score best = {0, 0, 0, 0};
-		for (uint32_t n = 0; n < own->costs.count; n++) {
+		for (uint32_t n = 0; n < own->costs.count && work <= MAX_WORK; n++, work++) {
 			const kvf_cost *cost = KVF_AT(kvf_cost, q, own->costs, n);
 			if (cost->peer != p || cost->candidate >= peer->candidates.count) continue;
 			const kvf_candidate *theirs = KVF_AT(kvf_candidate, q, peer->candidates, cost->candidate);
@@ -91,7 +92,7 @@ KVF_HOOK(kvferry_select_layout) {
 	uint32_t best = 0, failed = 0;
 	int kept = 0;
 	score least = {0, 0, 0, 0}, worst = least;
-	for (uint32_t i = 0; i < q->candidates.count; i++) {
+	for (uint32_t i = 0; i < q->candidates.count && work <= MAX_WORK; i++) {
 		score s = judge(q, i, &failed);
 		if (!s.usable) continue;
 		if (!worst.usable || better(&worst, &s)) worst = s;
@@ -104,6 +105,10 @@ KVF_HOOK(kvferry_select_layout) {
 			best = i;
 			kept = 1;
 		}
+	}
+	if (work > MAX_WORK) {
+		KVF_SAY(&line, "there are more candidates times peers than this policy looks at");
+		return KVF_REFUSE(out, out_cap, SELECT_LAYOUT, select_layout_out, KVF_STATUS_UNSUPPORTED, &line);
 	}
 	if (!least.usable) {
 		if (!q->candidates.count) {

@@ -20,7 +20,12 @@
 
 #define MAX_ASSIGNMENTS (1u << 16)
 #define MAX_TABLE (1u << 20)
+#define MAX_WORK (1u << 26)
 #define MAX_CLASSES 64 /* a class holds one component at least */
+
+/* Ranks, parts, ranges, replicas and costs looked at so far: nobody meters this
+ * guest yet, so it gives up by itself. */
+static uint64_t work;
 
 /* One class of the group's components. */
 typedef struct {
@@ -65,7 +70,7 @@ static uint32_t spans(const kvf_part *p) { return p->heads.count ? p->heads.coun
 
 /* end_of is where the range of a part that holds a head ends, 0 where none does. */
 static uint32_t end_of(const void *base, const kvf_part *p, uint32_t head) {
-	for (uint32_t i = 0; i < spans(p); i++) {
+	for (uint32_t i = 0; i < spans(p); i++, work++) {
 		kvf_range g = span(base, p, i);
 		if (g.from <= head && head < g.to) return g.to;
 	}
@@ -76,7 +81,7 @@ static uint32_t end_of(const void *base, const kvf_part *p, uint32_t head) {
  * there is none. */
 static uint32_t following(const void *base, const kvf_part *p, uint32_t head) {
 	uint32_t least = ~0u;
-	for (uint32_t i = 0; i < spans(p); i++) {
+	for (uint32_t i = 0; i < spans(p); i++, work++) {
 		kvf_range g = span(base, p, i);
 		uint32_t from = g.from > head ? g.from : head;
 		if (from < g.to && from < least) least = from;
@@ -101,6 +106,7 @@ static kvf_range layers(const void *base, const kvf_part *p) {
 static uint32_t class_of(holders *h, uint64_t components, int add) {
 	uint32_t c = 0;
 	while (c < h->classes && h->class[c].components != components) c++;
+	work += c;
 	if (c == h->classes && add && c < MAX_CLASSES) {
 		h->class[c] = (class){components, 1ull << c, 1, 0}; /* nobody serves for nothing */
 		h->classes++;
@@ -124,6 +130,7 @@ static void tie(holders *h, const kvf_group *group) {
 		for (uint32_t k = 0; k < h->classes; k++)
 			if (tied >> k & 1) h->class[k].tied = tied;
 	}
+	work += group->components.count * 2 * (uint64_t)h->classes;
 }
 
 /* stage_of is the stage with the layers of a part, added where it is new; ~0
@@ -132,6 +139,7 @@ static uint32_t stage_of(holders *h, const kvf_part *p) {
 	kvf_range own = layers(h->base, p);
 	uint32_t s = h->stages;
 	while (s > 0 && h->stage[s - 1].from > own.from) s--;
+	work += p->layers.count + h->stages - s;
 	if (s > 0 && h->stage[s - 1].from == own.from) return s - 1;
 	if (own.from >= own.to || h->stages == h->side->ranks.count) return ~0u;
 	for (uint32_t k = h->stages; k > s; k--) h->stage[k] = h->stage[k - 1];
@@ -148,9 +156,9 @@ static int collect(holders *h, const kvf_group *group) {
 	h->next = zeros(n);
 	if (!h->stage || !h->part || !h->next) return 0;
 	const kvf_part *any = 0;
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && work <= MAX_WORK; i++) {
 		const kvf_rank *r = rank_at(h, i);
-		for (uint32_t k = 0; k < r->parts.count; k++) {
+		for (uint32_t k = 0; k < r->parts.count && work <= MAX_WORK; k++, work++) {
 			const kvf_part *p = KVF_AT(kvf_part, h->base, r->parts, k);
 			if (p->group != h->group) continue;
 			uint32_t c = class_of(h, p->components, h->classes < h->room);
@@ -162,19 +170,19 @@ static int collect(holders *h, const kvf_group *group) {
 	if (!any) return 1;
 	tie(h, group);
 	h->dcp = any->dcp_size;
-	if (!h->dcp || h->dcp > MAX_TABLE) return 0;
+	if (!h->dcp || h->dcp > MAX_TABLE || work > MAX_WORK) return 0;
 	h->first = zeros((uint64_t)h->stages * h->dcp);
 	if (!h->first) return 0;
 	/* Backwards, so that each chain ascends. */
-	for (uint32_t i = n; i-- > 0;) {
+	for (uint32_t i = n; i-- > 0 && work <= MAX_WORK;) {
 		const kvf_part *p = 0;
-		for (uint32_t c = 0; c < h->classes && !p; c++) p = h->part[i * h->room + c];
+		for (uint32_t c = 0; c < h->classes && !p; c++, work++) p = h->part[i * h->room + c];
 		if (!p || p->dcp_phase >= h->dcp) continue;
 		uint32_t *first = &h->first[stage_of(h, p) * h->dcp + p->dcp_phase];
 		h->next[i] = *first;
 		*first = i + 1;
 	}
-	return 1;
+	return work <= MAX_WORK;
 }
 
 static uint64_t divisor(uint64_t a, uint64_t b) {
@@ -250,7 +258,7 @@ static int holds_all(const holders *h, const target *t, uint32_t rank, uint64_t 
  * where there is none. */
 static uint32_t pick(const holders *h, const target *t, uint64_t set, uint32_t head) {
 	uint32_t best = 0;
-	for (uint32_t i = h->first[t->cell]; i; i = h->next[i - 1]) {
+	for (uint32_t i = h->first[t->cell]; i && work <= MAX_WORK; i = h->next[i - 1], work++) {
 		if (best && h->load[i - 1] >= h->load[best - 1]) continue;
 		if (head == ALL ? holds_all(h, t, i - 1, set) : holds(h, i - 1, set, head) > 0) best = i;
 	}
@@ -292,7 +300,7 @@ static void put(const holders *h, kvf_answer *a, uint32_t *written, target *t, u
 static void walk(const holders *h, kvf_answer *a, uint32_t *written, target *t, uint64_t set, uint32_t whole) {
 	uint32_t c, before = 0;
 	for EACH(c, set) t->open[c].source = 0;
-	for (uint32_t from = 0; *written <= MAX_ASSIGNMENTS;) {
+	for (uint32_t from = 0; work <= MAX_WORK && *written <= MAX_ASSIGNMENTS;) {
 		uint32_t head = ~0u, end = ~0u;
 		for EACH(c, set) {
 			uint32_t f = following(h->base, t->want[c], from);
@@ -323,13 +331,14 @@ static void walk(const holders *h, kvf_answer *a, uint32_t *written, target *t, 
  * not match, since some have none, one rank must have them all. */
 static void serve(const holders *h, kvf_answer *a, uint32_t *written, target *t) {
 	uint64_t left = 0;
-	for (uint32_t c = 0; c < h->classes; c++)
+	for (uint32_t c = 0; c < h->classes; c++, work++)
 		if (t->want[c]) left |= 1ull << c;
 	while (left) {
 		uint32_t first = (uint32_t)__builtin_ctzll(left), c, whole = 0;
 		uint64_t set = h->class[first].tied & left, alike = 0;
 		for EACH(c, set) {
 			if (h->class[c].heads == h->class[first].heads) alike |= 1ull << c;
+			work++;
 		}
 		if (alike != set) whole = pick(h, t, set, ALL);
 		if (whole) {
@@ -347,11 +356,11 @@ static void serve(const holders *h, kvf_answer *a, uint32_t *written, target *t)
 static int match_group(holders *h, const kvf_group *group, const kvf_side *destination, kvf_answer *a, uint32_t *written) {
 	if (!collect(h, group)) return 0;
 	target t;
-	for (uint32_t i = 0; i < destination->ranks.count; i++) {
+	for (uint32_t i = 0; i < destination->ranks.count && work <= MAX_WORK; i++, work++) {
 		const kvf_rank *r = KVF_AT(kvf_rank, h->base, destination->ranks, i);
 		const kvf_part *d = 0;
-		for (uint32_t c = 0; c < h->classes; c++) t.want[c] = 0;
-		for (uint32_t k = 0; k < r->parts.count; k++) {
+		for (uint32_t c = 0; c < h->classes; c++, work++) t.want[c] = 0;
+		for (uint32_t k = 0; k < r->parts.count && work <= MAX_WORK; k++, work++) {
 			const kvf_part *p = KVF_AT(kvf_part, h->base, r->parts, k);
 			uint32_t c = p->group == h->group ? class_of(h, p->components, 0) : h->classes;
 			if (c == h->classes) continue;
@@ -360,11 +369,11 @@ static int match_group(holders *h, const kvf_group *group, const kvf_side *desti
 		if (!d) continue;
 		t.rank = r->rank;
 		kvf_range wanted = layers(h->base, d);
-		for (uint32_t stage = 0; stage < h->stages; stage++) {
+		for (uint32_t stage = 0; stage < h->stages && work <= MAX_WORK; stage++, work++) {
 			kvf_range have = h->stage[stage];
 			t.layers = (kvf_range){have.from > wanted.from ? have.from : wanted.from, have.to < wanted.to ? have.to : wanted.to};
 			if (t.layers.from >= t.layers.to) continue;
-			for (uint32_t dcp = 0; dcp < h->dcp; dcp++) {
+			for (uint32_t dcp = 0; dcp < h->dcp && work <= MAX_WORK; dcp++, work++) {
 				t.cell = stage * h->dcp + dcp;
 				if (!h->first[t.cell]) continue;
 				t.tokens = 0;
