@@ -339,7 +339,7 @@ func TestStateOfAnotherTokenIsRefused(t *testing.T) {
 	}
 }
 
-// flipper calls flip once, when the first operation has ended.
+// flipper calls flip whenever operations have ended.
 type flipper struct {
 	transport.Provider
 	flip func()
@@ -348,8 +348,7 @@ type flipper struct {
 func (f *flipper) Poll(out []transport.Completion) int {
 	n := f.Provider.Poll(out)
 	if n > 0 && f.flip != nil {
-		f.flip()
-		f.flip = nil
+		f.flip() // each time: an operation that ends later writes over it
 	}
 	return n
 }
@@ -383,12 +382,12 @@ func TestIntegrityNamesWhatDiffers(t *testing.T) {
 							spans[g].From = tokens - w
 						}
 					}
-					d.rows(d.side, rank, dt, spans, func(of row, b []byte, _ byte) {
+					d.rows(d.side, rank, dt, spans, func(of row, b []byte, v byte) {
 						if of.group != c.group || of.component != c.component {
 							return
 						}
 						if n++; n == c.nth+1 {
-							b[0] ^= 4
+							b[0] = v ^ 4
 							hurt = of
 						}
 					})
