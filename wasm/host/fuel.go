@@ -27,7 +27,15 @@ const (
 
 // FuelOf is what a call of a hook may use.
 func (o Options) FuelOf(hook string) uint64 {
-	n := map[string]uint64{"select_layout": o.Fuel.SelectLayout, "remap": o.Fuel.Remap, "route": o.Fuel.Route}[hook]
+	var n uint64
+	switch hook {
+	case "select_layout":
+		n = o.Fuel.SelectLayout
+	case "remap":
+		n = o.Fuel.Remap
+	case "route":
+		n = o.Fuel.Route
+	}
 	if n == 0 {
 		n = DefaultFuel
 	}

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/abi/vector"
 	"github.com/kvferry/kvferry/wasm/module"
 )
 
@@ -41,43 +41,15 @@ func sealed(t testing.TB, file string) []byte {
 	return wasm
 }
 
-// vector is a question of the built-in policy.
-type vector struct {
-	name, hook string
-	in         []byte
-	candidates int
-}
-
-func vectors(t testing.TB) []vector {
+// vectors are the questions of the built-in policy.
+func vectors(t testing.TB) []vector.Question {
 	t.Helper()
-	files, err := filepath.Glob("../../policies/heads/vectors/*.json")
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%d vectors (%v)", len(files), err)
-	}
-	var out []vector
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var v struct {
-			SelectLayoutIn *abi.SelectLayoutIn `json:"select_layout_in"`
-			RemapIn        *abi.RemapIn        `json:"remap_in"`
-		}
-		if err := json.Unmarshal(text, &v); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if v.SelectLayoutIn != nil {
-			out = append(out, vector{filepath.Base(file), "select_layout", v.SelectLayoutIn.Encode(), len(v.SelectLayoutIn.Candidates)})
-		} else {
-			out = append(out, vector{filepath.Base(file), "remap", v.RemapIn.Encode(), 0})
-		}
+	out := vector.Read(t, "../../policies/heads/vectors")
+	if len(out) < 20 {
+		t.Fatalf("%d vectors", len(out))
 	}
 	return out
 }
-
-// ask puts a question and returns the answer's bytes as they came.
-func (v vector) ask(p *Policy) ([]byte, error) { return p.call(ctx, v.hook, v.in) }
 
 // A Go guest brings a runtime, asks for the time and for random numbers, and
 // answers as the C policy does, in instances that serve again.
@@ -94,19 +66,25 @@ func TestGoGuest(t *testing.T) {
 		most = max(most, c.Fuel)
 	}})
 	c := load(t, mustRead(t, "../../policies/heads/heads.wasm"), Options{})
-	fresh := 0
+	used := map[*instance]bool{}
 	for range 3 {
 		for _, v := range vectors(t) {
-			before := g.made.Load()
-			got, err := v.ask(g)
-			want, wantErr := v.ask(c)
+			got, err := g.call(ctx, v.Hook, v.In) // as they came
+			want, wantErr := c.call(ctx, v.Hook, v.In)
 			if string(got) != string(want) || (err == nil) != (wantErr == nil) {
-				t.Errorf("%s: %d bytes (%v), the C policy answers %d (%v)", v.name, len(got), err, len(want), wantErr)
+				t.Errorf("%s: %d bytes (%v), the C policy answers %d (%v)", v.Name, len(got), err, len(want), wantErr)
 			}
-			fresh += int(g.made.Load() - before)
+			for _, list := range g.idle {
+				for _, i := range list {
+					used[i] = true
+				}
+			}
 		}
 	}
-	t.Logf("%d bytes, linear memory %d, most fuel %d, new instances %d in %d calls", len(wasm), g.Memory(), most, fresh, g.Calls())
+	t.Logf("%d bytes, linear memory %d, most fuel %d, %d instances in %d calls", len(wasm), g.Memory(), most, len(used), g.Calls())
+	if len(used) != 1 {
+		t.Errorf("%d instances took turns: calls one after another need one", len(used))
+	}
 }
 
 func mustRead(t testing.TB, file string) []byte {
@@ -132,12 +110,12 @@ func BenchmarkCall(b *testing.B) {
 	} {
 		p := load(b, g.wasm(), Options{})
 		for _, v := range vectors(b) {
-			if v.name != "remap-seed.json" && v.name != "remap-groups-gdn.json" {
+			if v.Name != "remap-seed" && v.Name != "remap-groups-gdn" {
 				continue
 			}
-			b.Run(g.name+"/"+v.name, func(b *testing.B) {
+			b.Run(g.name+"/"+v.Name, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := v.ask(p); err != nil {
+					if _, err := p.call(ctx, v.Hook, v.In); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -40,8 +40,6 @@ import (
 const (
 	exportMemory = "memory"
 	exportArena  = "kvferry_arena"
-	exportSelect = "kvferry_select_layout"
-	exportRemap  = "kvferry_remap"
 	exportBegin  = "_initialize"
 	importModule = "kvferry_v1"
 	importLog    = "log"
@@ -105,7 +103,6 @@ type Policy struct {
 
 	calls  atomic.Int64
 	memory atomic.Uint64  // bytes, the most that an instance had
-	made   atomic.Int64   // instances
 	open   sync.WaitGroup // calls in progress
 	slots  chan struct{}  // one element a call that runs
 	// reuse says that an instance may serve again. Memory and globals are put

@@ -210,7 +210,6 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 		}
 	}
 	p.grew(i)
-	p.made.Add(1)
 	return i, nil
 }
 

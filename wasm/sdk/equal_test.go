@@ -2,10 +2,7 @@ package sdk_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/abi/vector"
 )
 
 const room = 1 << 20
@@ -21,28 +19,13 @@ const room = 1 << 20
 // name.
 func vectors(t testing.TB) map[string][]byte {
 	t.Helper()
-	files, err := filepath.Glob("../../policies/heads/vectors/*.json")
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%d vectors (%v)", len(files), err)
+	list := vector.Read(t, "../../policies/heads/vectors")
+	if len(list) < 20 {
+		t.Fatalf("%d vectors", len(list))
 	}
 	out := map[string][]byte{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var v struct {
-			SelectLayoutIn *abi.SelectLayoutIn `json:"select_layout_in"`
-			RemapIn        *abi.RemapIn        `json:"remap_in"`
-		}
-		if err := json.Unmarshal(text, &v); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if v.SelectLayoutIn != nil {
-			out[filepath.Base(file)] = v.SelectLayoutIn.Encode()
-		} else {
-			out[filepath.Base(file)] = v.RemapIn.Encode()
-		}
+	for _, q := range list {
+		out[q.Name+".json"] = q.In
 	}
 	return out
 }

@@ -1,57 +1,20 @@
 package spec
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/policies"
-	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/abi/vector"
 	"github.com/kvferry/kvferry/wasm/meter"
 	"github.com/kvferry/kvferry/wasm/overhead"
 )
 
-// question is one input of a policy.
-type question struct {
-	name string
-	hook string
-	in   []byte
-}
-
 // questions are those of a policy's vectors.
-func questions(t testing.TB, policy string) []question {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "policies", policy, "vectors", "*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no vectors of %s (%v)", policy, err)
-	}
-	var out []question
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var v struct {
-			Hook   string              `json:"hook"`
-			Select *abi.SelectLayoutIn `json:"select_layout_in"`
-			Remap  *abi.RemapIn        `json:"remap_in"`
-		}
-		if err := json.Unmarshal(text, &v); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		q := question{name: strings.TrimSuffix(filepath.Base(file), ".json"), hook: v.Hook}
-		if v.Remap != nil {
-			q.in = v.Remap.Encode()
-		} else {
-			q.in = v.Select.Encode()
-		}
-		out = append(out, q)
-	}
-	return out
+func questions(t testing.TB, policy string) []vector.Question {
+	return vector.Read(t, filepath.Join("..", "..", "..", "policies", policy, "vectors"))
 }
 
 // open opens a module as it is, and metered.
@@ -109,9 +72,9 @@ func BenchmarkHeads(b *testing.B) {
 	}
 	plain, paid := open(b, wasm, false)
 	for _, q := range questions(b, "heads") {
-		b.Run(q.name, func(b *testing.B) {
+		b.Run(q.Name, func(b *testing.B) {
 			ask := func(g *overhead.Guest) func() (overhead.Took, error) {
-				return func() (overhead.Took, error) { _, _, took, err := g.Ask(ctx, q.hook, q.in); return took, err }
+				return func() (overhead.Took, error) { _, _, took, err := g.Ask(ctx, q.Hook, q.In); return took, err }
 			}
 			p, m, used := inTurns(b, ask(plain), ask(paid))
 			b.ReportMetric(p, "plain-ns")

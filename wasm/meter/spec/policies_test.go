@@ -31,21 +31,21 @@ func TestPolicies(t *testing.T) {
 				var a, b answer
 				var took overhead.Took
 				var err error
-				if a.status, a.text, _, err = plain.Ask(ctx, q.hook, q.in); err != nil {
-					t.Fatalf("%s: %v", q.name, err)
+				if a.status, a.text, _, err = plain.Ask(ctx, q.Hook, q.In); err != nil {
+					t.Fatalf("%s: %v", q.Name, err)
 				}
-				if b.status, b.text, took, err = paid.Ask(ctx, q.hook, q.in); err != nil {
-					t.Fatalf("%s: %v", q.name, err)
+				if b.status, b.text, took, err = paid.Ask(ctx, q.Hook, q.In); err != nil {
+					t.Fatalf("%s: %v", q.Name, err)
 				}
 				b.used = took.Fuel
 				if a.status != b.status || !bytes.Equal(a.text, b.text) {
-					t.Errorf("%s, %s on the %s: answer %#x %x, metered %#x %x", name, q.name, e.name, a.status, a.text, b.status, b.text)
+					t.Errorf("%s, %s on the %s: answer %#x %x, metered %#x %x", name, q.Name, e.name, a.status, a.text, b.status, b.text)
 				}
 				if b.used <= 0 || b.used > budget/2 {
-					t.Errorf("%s, %s: %d units used", name, q.name, b.used)
+					t.Errorf("%s, %s: %d units used", name, q.Name, b.used)
 				}
 				b.text = bytes.Clone(b.text)
-				answers[i][q.name] = b
+				answers[i][q.Name] = b
 			}
 		}
 		for q, a := range answers[0] {
