@@ -3,6 +3,8 @@ package host
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/kvferry/kvferry/wasm/module"
 )
 
 // guest is a WebAssembly module put together by hand: the hostile ones are not
@@ -55,17 +57,7 @@ func sound(hook ...byte) *guest {
 // body is code without locals.
 func body(code ...[]byte) []byte { return append([]byte{0}, slices.Concat(code...)...) }
 
-func sleb(v int64) []byte {
-	var out []byte
-	for {
-		c := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && c&0x40 == 0 || v == -1 && c&0x40 != 0 {
-			return append(out, c)
-		}
-		out = append(out, c|0x80)
-	}
-}
+func sleb(v int64) []byte { return module.AppendSigned(nil, v) }
 
 func i32(v int32) []byte { return append([]byte{0x41}, sleb(int64(v))...) }
 func i64(v int64) []byte { return append([]byte{0x42}, sleb(v)...) }
@@ -81,8 +73,8 @@ func export(name string, kind byte, index int) []byte {
 	return append(append(named(name), kind), uleb(index)...)
 }
 
-func imported(module, name string, rest ...byte) []byte {
-	return slices.Concat(named(module), named(name), rest)
+func imported(from, name string, rest ...byte) []byte {
+	return slices.Concat(named(from), named(name), rest)
 }
 
 func (g *guest) bytes() []byte {

@@ -304,7 +304,7 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 			return nil, &Error{export.start, "export " + Marker, "there already: the marker is added here and nowhere else"}
 		}
 	}
-	entry := append([]byte{0x7f, 0x00, 0x41}, sleb(int32(minor))...)
+	entry := AppendSigned([]byte{0x7f, 0x00, 0x41}, int64(int32(minor)))
 	entry = append(entry, 0x0b)
 	exported := append(uleb(uint32(len(Marker))), Marker...)
 	exported = append(append(exported, 0x03), uleb(globals)...)
@@ -332,8 +332,34 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 			out = append(out, b[s.start:s.to]...)
 		}
 	}
+	return appendManifest(out, manifest), nil
+}
+
+// Reseal gives a sealed module another manifest in place of its own. The rest
+// stays as it is.
+func Reseal(b, manifest []byte) ([]byte, error) {
+	if _, err := ParseManifest(manifest); err != nil {
+		return nil, err
+	}
+	if _, err := ReadManifest(b); err != nil {
+		return nil, err
+	}
+	ss, err := sections(b)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(b[:8])
+	for _, s := range ss {
+		if s.id != 0 || s.name != ManifestSection {
+			out = append(out, b[s.start:s.to]...)
+		}
+	}
+	return appendManifest(out, manifest), nil
+}
+
+func appendManifest(out, manifest []byte) []byte {
 	custom := append(uleb(uint32(len(ManifestSection))), ManifestSection...)
-	return appendSection(out, 0, append(custom, manifest...)), nil
+	return appendSection(out, 0, append(custom, manifest...))
 }
 
 // grown is a section's contents with one entry more.
@@ -473,19 +499,11 @@ func imports(b []byte, base int) ([]Import, error) {
 	return out, nil
 }
 
-func uleb(v uint32) []byte {
-	var out []byte
-	for {
-		c := byte(v & 0x7f)
-		if v >>= 7; v == 0 {
-			return append(out, c)
-		}
-		out = append(out, c|0x80)
-	}
-}
+// uleb is an unsigned LEB128 number, which is what encoding/binary calls a varint.
+func uleb(v uint32) []byte { return binary.AppendUvarint(nil, uint64(v)) }
 
-func sleb(v int32) []byte {
-	var out []byte
+// AppendSigned appends a signed LEB128 number.
+func AppendSigned(out []byte, v int64) []byte {
 	for {
 		c := byte(v & 0x7f)
 		v >>= 7

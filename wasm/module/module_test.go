@@ -162,3 +162,25 @@ func FuzzModule(f *testing.F) {
 		}
 	})
 }
+
+// A module with another manifest is what it would be had it been sealed with it.
+func TestReseal(t *testing.T) {
+	first := []byte(`{"name": "first", "version": "1.0.0", "hooks": ["remap"], "abi": {"min": "1.0", "max": "1.0"}}`)
+	second := []byte(`{"name": "second", "version": "2.0.0", "hooks": ["remap"], "abi": {"min": "1.0", "max": "1.0"}}`)
+	a, err := Seal(linked, first, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Seal(linked, second, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Reseal(a, second); err != nil || !bytes.Equal(got, b) {
+		t.Errorf("%d bytes (%v), sealed with it at once %d", len(got), err, len(b))
+	}
+	for name, bad := range map[string][2][]byte{"a module that is not sealed": {linked, second}, "no manifest": {a, []byte("{}")}, "no module": {[]byte("heads"), second}} {
+		if _, err := Reseal(bad[0], bad[1]); err == nil {
+			t.Errorf("%s was sealed again", name)
+		}
+	}
+}
