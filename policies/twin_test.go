@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -14,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 )
 
 // matchHeads is the native twin of the heads policy's remap: the oracle, in
@@ -424,18 +423,7 @@ func TestSelectLayoutTakesTheFewestPieces(t *testing.T) {
 // A call of the guest beside what it replaces: the native twin, and a copy of
 // the memory snapshot that every call restores.
 func BenchmarkRemap(b *testing.B) {
-	text, err := os.ReadFile("../testdata/pairs/llama-70b-hnd.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
-	f, err := pairfile.Parse("llama-70b-hnd", text)
-	if err != nil {
-		b.Fatal(err)
-	}
-	pair, _, err := f.Pair(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	pair := fixture.Pair(b, "../testdata/pairs/llama-70b-hnd.yaml")
 	ctx := context.Background()
 	b.Run("twin", func(b *testing.B) {
 		for b.Loop() {
@@ -461,17 +449,7 @@ func BenchmarkRemap(b *testing.B) {
 		})
 	}
 	// One with states: five classes in two groups.
-	text, err = os.ReadFile("../testdata/pairs/groups-hybrid-mamba2.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
-	if f, err = pairfile.Parse("groups-hybrid-mamba2", text); err != nil {
-		b.Fatal(err)
-	}
-	hybrid, _, err := f.Pair(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	hybrid := fixture.Pair(b, "../testdata/pairs/groups-hybrid-mamba2.yaml")
 	states, h := policy.RemapInput(hybrid).Encode(), load(b, "heads", false)
 	b.Run("call/hybrid", func(b *testing.B) {
 		b.ReportAllocs()

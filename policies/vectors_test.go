@@ -17,10 +17,10 @@ import (
 	"github.com/kvferry/kvferry/kv/layout"
 	"github.com/kvferry/kvferry/kv/shard"
 	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/host"
 	"github.com/kvferry/kvferry/wasm/module"
@@ -75,19 +75,7 @@ func inputs(t *testing.T) map[string]*vector {
 		"groups-head-block-scales", "groups-block-scales", "groups-mla-indexer", "groups-compressed",
 		"groups-own-shard", "groups-draft-destination", "groups-window-ring",
 	} {
-		path := filepath.Join("..", "testdata", "pairs", name+".yaml")
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := pairfile.Parse(name, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pair, _, err := f.Pair(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := fixture.Pair(t, filepath.Join("..", "testdata", "pairs", name+".yaml"))
 		out["remap-"+name] = &vector{Hook: "remap", RemapInput: policy.RemapInput(pair)}
 		if name == "seed" { // and where its engines run
 			in, err := sited(pair).Input()

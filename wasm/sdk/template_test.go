@@ -13,9 +13,9 @@ import (
 
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/module"
 	"github.com/kvferry/kvferry/wasm/sdk"
@@ -77,23 +77,6 @@ func created(t *testing.T, lang string) []byte {
 	return sealed
 }
 
-func pairOf(t *testing.T, name string) *plan.Pair {
-	t.Helper()
-	text, err := os.ReadFile("../../testdata/pairs/" + name + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := pairfile.Parse(name, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, _, err := f.Pair(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
-
 // routing is a question of two alternatives, of which the second spares the busy
 // rank.
 func routing() policy.RouteQuestion {
@@ -143,7 +126,7 @@ func TestNewPolicies(t *testing.T) {
 				t.Error("nothing was declined")
 			}
 			for _, name := range pairs {
-				pair := pairOf(t, name)
+				pair := fixture.Pair(t, "../../testdata/pairs/"+name+".yaml")
 				a := g.call("remap", policy.RemapInput(pair).Encode(), room)
 				out, err := abi.DecodeRemapOut(a.bytes)
 				if err != nil {

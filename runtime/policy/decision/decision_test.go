@@ -3,7 +3,6 @@ package decision_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/kvferry/kvferry/plan/pairfile"
@@ -17,15 +16,7 @@ import (
 
 func file(t *testing.T, name string) *pairfile.File {
 	t.Helper()
-	text, err := os.ReadFile("../../../testdata/pairs/" + name + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := pairfile.Parse(name, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return fixture.File(t, "../../../testdata/pairs/"+name+".yaml")
 }
 
 func opened(t *testing.T, wasm []byte) *policy.Policy {

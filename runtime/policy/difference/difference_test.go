@@ -1,34 +1,16 @@
 package difference_test
 
 import (
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/runtime/policy/difference"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 )
-
-func pairOf(t *testing.T, name string) *plan.Pair {
-	t.Helper()
-	text, err := os.ReadFile("../../../testdata/pairs/" + name + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := pairfile.Parse(name, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, _, err := f.Pair(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
 
 func built(t *testing.T, p *plan.Pair, as []plan.Assignment) *plan.Plan {
 	t.Helper()
@@ -88,7 +70,7 @@ func TestBoxesDoNotMatter(t *testing.T) {
 // heads, and what moves over which edge.
 func TestReplicas(t *testing.T) {
 	// Two heads on eight source ranks and four destination ranks.
-	pair := pairOf(t, "replicas-both")
+	pair := fixture.Pair(t, "../../../testdata/pairs/replicas-both.yaml")
 	layers := pair.Source.Model.Layers
 	for _, c := range []struct {
 		name string
@@ -129,7 +111,7 @@ func TestReplicas(t *testing.T) {
 
 // Ranks that hold some tokens only feed those.
 func TestTokens(t *testing.T) {
-	pair := pairOf(t, "dcp-source")
+	pair := fixture.Pair(t, "../../../testdata/pairs/dcp-source.yaml")
 	layers, heads := pair.Source.Model.Layers, pair.Source.Model.Groups[0].Components[0].Heads
 	var all, parted []plan.Assignment
 	for d := range pair.Destination.Ranks {

@@ -3,16 +3,15 @@ package sketch_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 	"github.com/kvferry/kvferry/runtime/policy/sketch"
 	"github.com/kvferry/kvferry/wasm/abi"
 )
@@ -29,15 +28,7 @@ func files(t testing.TB) map[string]*plan.Pair {
 	}
 	out := map[string]*plan.Pair{}
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := pairfile.Parse(name, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pair, _, err := f.Pair(first)
+		pair, _, err := fixture.File(t, name).Pair(first)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kvferry/kvferry/plan"
-	"github.com/kvferry/kvferry/plan/pairfile"
 	"github.com/kvferry/kvferry/plan/stamp"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/runtime/policy/decision"
+	"github.com/kvferry/kvferry/runtime/policy/fixture"
 	"github.com/kvferry/kvferry/runtime/policy/trial"
 	"github.com/kvferry/kvferry/wasm/host"
 )
@@ -209,14 +209,7 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(filepath.Join("../../../testdata/pairs", c.pair+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := pairfile.Parse(c.pair, text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := fixture.File(t, filepath.Join("../../../testdata/pairs", c.pair+".yaml"))
 			r, err := list[0].Run(context.Background(), p, trial.Setting{Pair: f, Fuel: fuel})
 			if err != nil {
 				t.Fatal(err)
