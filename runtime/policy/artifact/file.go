@@ -39,7 +39,7 @@ func fetchFile(ref Reference) (*Policy, [][]byte, error) {
 
 // readFile reads a plain file of at most so many bytes. A pipe under the name
 // blocks nobody.
-func readFile(path string, most int64) (_ []byte, err error) {
+func readFile(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -47,20 +47,26 @@ func readFile(path string, most int64) (_ []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return drain(f, path, most)
+}
+
+// drain reads an open file to its end and closes it, where it is a plain one of
+// at most so many bytes. name is for messages.
+func drain(f *os.File, name string, most int64) (_ []byte, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no plain file", path)
+		return nil, fmt.Errorf("%s is no plain file", name)
 	}
 	if info.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), most)
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", name, info.Size(), most)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", path, most)
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return b, err
 }

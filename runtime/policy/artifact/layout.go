@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,27 +63,12 @@ func openLayout(dir string, write bool) (*layout, error) {
 func (l *layout) close() error { return l.root.Close() }
 
 // read reads a plain file of the layout. Links are not followed.
-func (l *layout) read(name string, most int64) (_ []byte, err error) {
+func (l *layout) read(name string, most int64) ([]byte, error) {
 	f, err := l.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no plain file", name)
-	}
-	if info.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", name, info.Size(), most)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", name, most)
-	}
-	return b, err
+	return drain(f, name, most)
 }
 
 // write puts a file of the layout in place whole or not at all.

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -307,7 +308,7 @@ func (t *Trust) Verify(want Statement, envelopes [][]byte, now time.Time) ([]str
 	for _, b := range envelopes {
 		good, err := t.verify(want, b, now)
 		for _, name := range good {
-			if !contains(names, name) {
+			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -330,15 +331,6 @@ func nearness(k Kind) int {
 		}
 	}
 	return -1
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
 
 func (t *Trust) verify(want Statement, b []byte, now time.Time) ([]string, *Error) {
