@@ -68,20 +68,14 @@ type asked struct {
 // with nothing decided, and that about assignments with the first layouts.
 func questionsOf(f *pairfile.File, site decision.Site) ([]asked, error) {
 	var out []asked
-	for _, side := range []string{pairfile.Source, pairfile.Destination} {
-		for g := range f.Side(side).Groups {
-			if f.Side(side).Groups[g].Can == nil {
-				continue
-			}
-			of := decision.Offered{Side: side, Group: g}
-			q := decision.Question(f, of, nil)
-			q.Providers, q.Configuration = site.Providers, site.Configuration
-			in, err := q.Input()
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, asked{"select_layout", "select_layout of " + of.Name(f), in.Encode(), len(q.Engine.Candidates)})
+	for _, of := range decision.Offers(f) {
+		q := decision.Question(f, of, nil)
+		q.Providers, q.Configuration = site.Providers, site.Configuration
+		in, err := q.Input()
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, asked{"select_layout", "select_layout of " + of.Name(f), in.Encode(), len(q.Engine.Candidates)})
 	}
 	pair, _, err := f.Pair(func(string, int) (int, error) { return 0, nil })
 	if err != nil {

@@ -81,6 +81,20 @@ func (e *Undecided) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Undecided) Unwrap() error { return e.Err }
 
+// Offers are the groups whose layout a file leaves to the policy, the source's
+// first.
+func Offers(f *pairfile.File) []Offered {
+	var out []Offered
+	for _, side := range []string{pairfile.Source, pairfile.Destination} {
+		for g := range f.Side(side).Groups {
+			if f.Side(side).Groups[g].Can != nil {
+				out = append(out, Offered{Side: side, Group: g})
+			}
+		}
+	}
+	return out
+}
+
 // Make asks the policy and proves what it answers: the first of its
 // alternatives that is proved counts.
 //

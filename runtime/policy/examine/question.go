@@ -79,20 +79,14 @@ func questions(configuration []byte, all bool) ([]question, error) {
 // says, so that all policies are asked the same.
 func about(name string, f *pairfile.File, configuration []byte) ([]question, error) {
 	var out []question
-	for _, side := range []string{pairfile.Source, pairfile.Destination} {
-		for g := range f.Side(side).Groups {
-			if f.Side(side).Groups[g].Can == nil {
-				continue
-			}
-			of := decision.Offered{Side: side, Group: g}
-			q := decision.Question(f, of, nil)
-			q.Configuration = configuration
-			in, err := q.Input()
-			if err != nil {
-				return nil, fmt.Errorf("ask about %s: %w", name, err)
-			}
-			out = append(out, question{name: fmt.Sprintf("select_layout %s %s", name, of.Name(f)), hook: "select_layout", in: in.Encode(), candidates: len(q.Engine.Candidates)})
+	for _, of := range decision.Offers(f) {
+		q := decision.Question(f, of, nil)
+		q.Configuration = configuration
+		in, err := q.Input()
+		if err != nil {
+			return nil, fmt.Errorf("ask about %s: %w", name, err)
 		}
+		out = append(out, question{name: fmt.Sprintf("select_layout %s %s", name, of.Name(f)), hook: "select_layout", in: in.Encode(), candidates: len(q.Engine.Candidates)})
 	}
 	pair, _, err := f.Pair(func(string, int) (int, error) { return 0, nil })
 	if err != nil {
