@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 CLANG=${CLANG:-clang}
 for dir in policies/*/; do
 	name=$(basename "$dir")
+	[ -f "$dir$name.c" ] || continue
 	out=${1:-policies/$name}/$name.wasm
 	$CLANG --target=wasm32-unknown-unknown -O2 -fno-unroll-loops -std=c11 -Wall -Wextra -Werror -Wno-unused-function \
 		-mbulk-memory -nostdlib -fno-ident -Wl,--no-entry -Wl,--strip-all -Wl,-z,stack-size=16384 \

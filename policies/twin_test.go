@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -23,8 +24,14 @@ import (
 // matchHeads is the native twin of the heads policy's remap: the oracle, in
 // tests only. It looks for every holder of every head anew, head by head.
 func matchHeads(p *plan.Pair) []plan.Assignment {
+	t := twin{load: make([]uint64, len(p.Source.Ranks))}
+	return t.match(p)
+}
+
+// match matches all groups, with loads that go on from what they are.
+func (t *twin) match(p *plan.Pair) []plan.Assignment {
 	s, d := &p.Source, &p.Destination
-	t := twin{load: make([]uint64, len(s.Ranks))}
+	t.out, t.given = nil, make([]uint64, len(s.Ranks))
 	for gi, g := range s.Model.Groups {
 		spec := s.ShardOf(gi)
 		for dr := range d.Ranks {
@@ -78,10 +85,15 @@ func tied(g geometry.Group, classes []geometry.Class) []int {
 	return number
 }
 
-// twin is the state of matchHeads.
+// twin is the state of matchHeads. Preferences are by destination and source
+// rank; nil where there are none.
 type twin struct {
+	far      func(destination, source int) int    // nearer ranks come first; below 0: never
+	toll     func(destination, source int) uint64 // what a bit costs that is served
+	price    func(destination, source int) uint64 // what it counts for when alternatives are compared
+	given    []uint64                             // bits of a token served in this alternative, times their price, by rank
 	out      []plan.Assignment
-	load     []uint64           // bits of a token served, by rank
+	load     []uint64           // bits of a token served, by rank, times their tolls
 	cell     map[int]shard.Part // the source ranks of a stage and DCP rank
 	template plan.Assignment
 }
@@ -106,7 +118,7 @@ func (t *twin) serve(g geometry.Group, want shard.Part) {
 		}
 		whole := -1
 		if len(all) > len(alike) {
-			whole = t.lightest(func(have shard.Part) bool {
+			whole = t.lightest(t.bits(g, gather(classes, all)), func(have shard.Part) bool {
 				for _, k := range all {
 					for _, h := range want.Heads[component(classes[k])] {
 						if !holds(have, classes[k], h) {
@@ -156,7 +168,7 @@ func (t *twin) walk(g geometry.Group, want shard.Part, set []geometry.Class, who
 			from = before
 		}
 		if from < 0 {
-			from = t.lightest(all)
+			from = t.lightest(t.bits(g, wanted), all)
 		}
 		before = from
 		if from < 0 {
@@ -171,24 +183,58 @@ func (t *twin) walk(g geometry.Group, want shard.Part, set []geometry.Class, who
 				box[c.Components] = len(t.out)
 				t.out = append(t.out, a)
 			}
-			weight := uint64(1)
-			for i, k := range g.Components {
-				if c.Components>>i&1 == 1 {
-					weight += uint64(k.RowBits()) / uint64(k.EntryTokens())
-				}
+			d, n := t.template.Destination, t.bits(g, []geometry.Class{c})
+			t.load[from] += n * t.tollOf(d, from)
+			t.given[from] += n
+			if t.price != nil {
+				t.given[from] += n * (t.price(d, from) - 1)
 			}
-			t.load[from] += weight * uint64(t.template.Layers.To-t.template.Layers.From)
 		}
 	}
 }
 
-// lightest is the first of the least loaded ranks of the cell that pass; -1
-// where none does.
-func (t *twin) lightest(passes func(shard.Part) bool) int {
-	best := -1
+func gather(classes []geometry.Class, which []int) []geometry.Class {
+	var out []geometry.Class
+	for _, k := range which {
+		out = append(out, classes[k])
+	}
+	return out
+}
+
+// bits is what one head of some classes weighs, in all layers that are served.
+func (t *twin) bits(g geometry.Group, set []geometry.Class) uint64 {
+	weight := uint64(0)
+	for _, c := range set {
+		weight++
+		for i, k := range g.Components {
+			if c.Components>>i&1 == 1 {
+				weight += uint64(k.RowBits()) / uint64(k.EntryTokens())
+			}
+		}
+	}
+	return weight * uint64(t.template.Layers.To-t.template.Layers.From)
+}
+
+func (t *twin) tollOf(destination, source int) uint64 {
+	if t.toll == nil {
+		return 1
+	}
+	return t.toll(destination, source)
+}
+
+// lightest is of the ranks of the cell that pass the first of the least loaded
+// of the nearest, when it has served so many bits more; -1 where none passes.
+func (t *twin) lightest(bits uint64, passes func(shard.Part) bool) int {
+	best, nearest, least := -1, 0, uint64(0)
+	d := t.template.Destination
 	for r := range t.load {
-		if have, ok := t.cell[r]; ok && passes(have) && (best < 0 || t.load[r] < t.load[best]) {
-			best = r
+		far := 0
+		if t.far != nil {
+			far = t.far(d, r)
+		}
+		load := t.load[r] + bits*t.tollOf(d, r)
+		if have, ok := t.cell[r]; ok && far >= 0 && passes(have) && (best < 0 || far < nearest || far == nearest && load < least) {
+			best, nearest, least = r, far, load
 		}
 	}
 	return best
@@ -467,4 +513,10 @@ func BenchmarkRemap(b *testing.B) {
 			}
 		}
 	})
+}
+
+// parsePair is the pair of a file beside the tests.
+func parsePair(t testing.TB, name string) *plan.Pair {
+	t.Helper()
+	return fixture.Pair(t, filepath.Join("..", "testdata", "pairs", name+".yaml"))
 }

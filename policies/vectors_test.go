@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/kvferry/kvferry/plan/sample"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/policy"
-	"github.com/kvferry/kvferry/runtime/policy/fixture"
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/host"
 	"github.com/kvferry/kvferry/wasm/module"
@@ -34,9 +34,11 @@ type vector struct {
 	Hook               string               `json:"hook"`
 	SelectLayoutInput  *abi.SelectLayoutIn  `json:"select_layout_in,omitempty"`
 	RemapInput         *abi.RemapIn         `json:"remap_in,omitempty"`
+	RouteInput         *abi.RouteIn         `json:"route_in,omitempty"`
 	Status             string               `json:"status"`
 	SelectLayoutAnswer *abi.SelectLayoutOut `json:"select_layout_out,omitempty"`
 	RemapAnswer        *abi.RemapOut        `json:"remap_out,omitempty"`
+	RouteAnswer        *abi.RouteOut        `json:"route_out,omitempty"`
 	Reason             string               `json:"reason,omitempty"` // of a refusal
 }
 
@@ -75,7 +77,7 @@ func inputs(t *testing.T) map[string]*vector {
 		"groups-head-block-scales", "groups-block-scales", "groups-mla-indexer", "groups-compressed",
 		"groups-own-shard", "groups-draft-destination", "groups-window-ring",
 	} {
-		pair := fixture.Pair(t, filepath.Join("..", "testdata", "pairs", name+".yaml"))
+		pair := parsePair(t, name)
 		out["remap-"+name] = &vector{Hook: "remap", RemapInput: policy.RemapInput(pair)}
 		if name == "seed" { // and where its engines run
 			in, err := sited(pair).Input()
@@ -103,6 +105,121 @@ func inputs(t *testing.T) map[string]*vector {
 			t.Fatal(err)
 		}
 		out["select-"+name] = &vector{Hook: "select_layout", SelectLayoutInput: in}
+	}
+	return out
+}
+
+// questions are those of a policy's vectors.
+func questions(t *testing.T, name string) map[string]*vector {
+	t.Helper()
+	all := inputs(t)
+	keep := func(names ...string) map[string]*vector {
+		out := map[string]*vector{}
+		for _, n := range names {
+			if out[n] = all[n]; out[n] == nil {
+				t.Fatalf("there is no question %s", n)
+			}
+		}
+		return out
+	}
+	selections := func() (names []string) {
+		for n, v := range all {
+			if v.SelectLayoutInput != nil {
+				names = append(names, n)
+			}
+		}
+		return names
+	}
+	switch name {
+	case "heads":
+		return all
+	case "seedbug": // it matches heads as heads does
+		return keep(append(selections(), "remap-seed")...)
+	case "compat-vllm":
+		out := all
+		for n, file := range map[string]string{"p4-d2-h8": "vllm-p4-d2-h8", "p8-d16-h8": "vllm-p8-d16-h8", "p16-d8-h8": "vllm-p16-d8-h8", "mla-p2-d8": "vllm-mla-p2-d8", "n16-n64": "vllm-n16-n64", "block-64-16": "block-64-16", "tp2-tp3": "tp2-tp3-h12"} {
+			out["remap-"+n] = &vector{Hook: "remap", RemapInput: policy.RemapInput(parsePair(t, file))}
+		}
+		return out
+	}
+	configured := func(yaml string) []byte { return written(t, yaml) }
+	out := map[string]*vector{}
+	remap := func(as string, q policy.RemapQuestion) {
+		in, err := q.Input()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["remap-"+as] = &vector{Hook: "remap", RemapInput: in}
+	}
+	route := func(as string, q policy.RouteQuestion) {
+		in, err := q.Input()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["route-"+as] = &vector{Hook: "route", RouteInput: in}
+	}
+	if name == "pin" {
+		table := configured(`
+pairs:
+- source: pre*
+  destination: decode
+  layouts: {source: nhd, destination: nhd}
+  from: [0, 0, 1, [1, 0]]
+  transports: [shm, tcp]
+  chunk: 1048576
+  streams: 2
+  integrity: sample
+  rails: {source: [mlx5_1]}
+- {source: "*", destination: other, from: heads}
+`)
+		seed := sited(parsePair(t, "seed"))
+		remap("no-table", policy.RemapQuestion{Pair: seed.Pair})
+		seed.Configuration = table
+		remap("table", seed)
+		answered := policy.Answer{Alternatives: [][]plan.Assignment{matchHeads(seed.Pair)}}
+		r := routed(seed, answered)
+		route("unserved", r)
+		seed.Edges[1].Providers, seed.Edges[2].Providers = []int{0}, []int{0, 1}
+		route("table", routed(seed, answered))
+		seed.Configuration = configured("pairs: [{source: '*', destination: '*', from: [0, 1, 1, 1], streams: many}]")
+		remap("lacking", seed)
+		route("wrong", routed(seed, answered))
+		seed.Configuration = configured("pairs: [{source: prefill-2, destination: '*', from: heads}]")
+		remap("no-row", seed)
+		chosen := question()
+		chosen.Configuration = table
+		in, err := chosen.Input()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out["select-table"] = &vector{Hook: "select_layout", SelectLayoutInput: in}
+		return out
+	}
+	out = keep("remap-seed", "remap-site", "remap-replicas-both", "remap-vllm-mla-p8-d2", "remap-groups-mla-indexer", "remap-dcp-both", "select-nhd", "select-groups", "select-destination")
+	for _, file := range []string{"replicas-both", "vllm-mla-p8-d2", "vllm-p16-d8-h8"} {
+		q := policy.RemapQuestion{Pair: parsePair(t, file)}
+		crowded(&q)
+		remap("crowded-"+file, q)
+		if file == "vllm-p16-d8-h8" {
+			continue
+		}
+		r := routed(q, policy.Answer{Alternatives: spreadOut(name, q, 8, 1000)})
+		route("crowded-"+file, r)
+		r.Previous = &policy.Decision{Alternative: 1}
+		r.Source.Places, r.Destination.Places, r.Edges = nil, nil, nil // equals: by turns
+		route("turn-"+file, r)
+	}
+	few := policy.RemapQuestion{Pair: parsePair(t, "vllm-mla-p8-d2"), Configuration: configured("alternatives: 2")}
+	remap("two", few)
+	few.Configuration = configured("alternatives: two")
+	remap("wrong", few)
+	if name == "rails" {
+		q := sited(parsePair(t, "seed"))
+		q.Configuration = configured("transports: [tcp, nixl]")
+		r := routed(q, policy.Answer{Alternatives: [][]plan.Assignment{matchHeads(q.Pair)}})
+		route("transports", r)
+		r.Configuration = configured("transports: [nixl]")
+		route("unserved", r)
 	}
 	return out
 }
@@ -181,6 +298,8 @@ func ask(t *testing.T, p *host.Policy, v *vector) {
 	v.Status = "ok"
 	if v.RemapInput != nil {
 		v.RemapAnswer, err = p.Remap(context.Background(), v.RemapInput.Encode())
+	} else if v.RouteInput != nil {
+		v.RouteAnswer, err = p.Route(context.Background(), v.RouteInput.Encode())
 	} else {
 		var index int
 		var reason string
@@ -234,16 +353,9 @@ func readable(t *testing.T, b *strings.Builder, text json.RawMessage, indent str
 
 // The vectors hold in a fresh instance, in used ones, and on the interpreter.
 func TestVectors(t *testing.T) {
-	all := inputs(t)
 	for _, name := range policies.Names() {
 		t.Run(name, func(t *testing.T) {
-			questions := map[string]*vector{}
-			for question, v := range all {
-				// The other policies match heads as this one does.
-				if name == "heads" || v.RemapInput == nil || question == "remap-seed" {
-					questions[question] = v
-				}
-			}
+			questions := questions(t, name)
 			folder := filepath.Join(name, "vectors")
 			if *rewrite {
 				if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -281,14 +393,14 @@ func TestVectors(t *testing.T) {
 					t.Fatalf("%s: %v", file, err)
 				}
 				q := questions[strings.TrimSuffix(filepath.Base(file), ".json")]
-				if q == nil || !reflect.DeepEqual(q.RemapInput, want.RemapInput) || !reflect.DeepEqual(q.SelectLayoutInput, want.SelectLayoutInput) {
+				if q == nil || !reflect.DeepEqual(q.RemapInput, want.RemapInput) || !reflect.DeepEqual(q.SelectLayoutInput, want.SelectLayoutInput) || !reflect.DeepEqual(q.RouteInput, want.RouteInput) {
 					t.Errorf("%s: the runtime asks another question", file)
 				}
 				for _, c := range []struct {
 					how string
 					p   *host.Policy
 				}{{"a fresh instance", load(t, name, false)}, {"a used instance", used}, {"a used instance", used}, {"the interpreter", interpreted}} {
-					got := vector{Hook: want.Hook, RemapInput: want.RemapInput, SelectLayoutInput: want.SelectLayoutInput}
+					got := vector{Hook: want.Hook, RemapInput: want.RemapInput, SelectLayoutInput: want.SelectLayoutInput, RouteInput: want.RouteInput}
 					ask(t, c.p, &got)
 					if !reflect.DeepEqual(got, want) {
 						t.Errorf("%s, in %s:\n%+v\nwant\n%+v", file, c.how, got, want)
@@ -303,7 +415,7 @@ func TestVectors(t *testing.T) {
 // same.
 func TestManifests(t *testing.T) {
 	names := policies.Names()
-	if !reflect.DeepEqual(names, []string{"heads", "seedbug"}) || len(policies.Digests()) != len(names) {
+	if !reflect.DeepEqual(names, []string{"compat-vllm", "heads", "mla-spread", "pin", "rails", "seedbug"}) || len(policies.Digests()) != len(names) {
 		t.Fatalf("built in are %v, with %d digests", names, len(policies.Digests()))
 	}
 	for _, name := range names {
@@ -335,39 +447,81 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// Truncated and mangled questions are refused or answered, and never trap: a
-// guest that reads past its input would.
+// Whatever stands in a question, it is refused or answered, and never traps: a
+// guest that reads past its input would. Questions are mangled and encoded again,
+// as the host does: records have the size that they are known with.
 func FuzzMangledQuestion(f *testing.F) {
-	p := load(f, "heads", false)
-	q, err := question().Input()
+	var all []*host.Policy
+	for _, name := range policies.Names() {
+		all = append(all, load(f, name, false))
+	}
+	table := written(f, "pairs: [{source: 'p*', destination: '*', layouts: {source: hnd, destination: hnd}, from: heads, transports: [tcp], rails: {source: [mlx5_0]}}]")
+	asked := question()
+	asked.Configuration = table
+	q, err := asked.Input()
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(q.Encode(), true)
-	f.Add(q.Encode()[:40], true)
-	f.Add((&abi.RemapIn{}).Encode(), false)
+	f.Add(q.Encode(), uint8(0))
+	f.Add(q.Encode()[:40], uint8(0))
+	f.Add((&abi.RemapIn{}).Encode(), uint8(1))
 	for seed := range uint64(4) { // states, classes, scales, shards of groups' own
-		f.Add(policy.RemapInput(drawn(sample.New(seed+40))).Encode(), false)
-	}
-	f.Fuzz(func(t *testing.T, in []byte, selects bool) {
-		if selects {
-			if _, err := abi.DecodeSelectLayoutIn(in); err != nil {
-				return // the host never sends what it could not read itself
-			}
-			_, _, err = p.SelectLayout(context.Background(), in, 1<<30)
-		} else {
-			if _, err := abi.DecodeRemapIn(in); err != nil {
-				return
-			}
-			_, err = p.Remap(context.Background(), in)
+		m := sample.New(seed + 40)
+		r := policy.RemapQuestion{Pair: drawn(m), Configuration: table}
+		drawSite(m, &r)
+		in, err := r.Input()
+		if err != nil {
+			f.Fatal(err)
 		}
-		var refused *host.Refused
-		var fault *host.Fault
-		switch {
-		case err == nil, errors.As(err, &refused):
-		case errors.As(err, &fault) && fault.Reason != "trapped": // more than an answer may hold, say
-		default:
-			t.Errorf("error %v, want an answer or a refusal", err)
+		f.Add(in.Encode(), uint8(1))
+		way, err := drawRoute(m).Input()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(way.Encode(), uint8(2))
+		// Ranks that are not there.
+		for i := range in.Edges {
+			in.Edges[i].SourceFrom, in.Edges[i].DestinationTo = 1<<31-1, 1<<32-1
+		}
+		in.Engines[0].Places = slices.Repeat([]abi.Place{{Host: "a", Domain: "b", Load: 99, Rails: []abi.Rail{{Name: "c", Load: 1 << 31}}}}, 40)
+		way.Alternatives[0].Flows = append(way.Alternatives[0].Flows, abi.Flow{Source: 1<<32 - 1, Bytes: 1<<64 - 1}, abi.Flow{Destination: 1<<32 - 1})
+		f.Add(in.Encode(), uint8(1))
+		f.Add(way.Encode(), uint8(2))
+	}
+	f.Fuzz(func(t *testing.T, in []byte, hook uint8) {
+		for _, p := range all {
+			var err error
+			switch hook % 3 {
+			case 0:
+				q, no := abi.DecodeSelectLayoutIn(in)
+				if no != nil {
+					return
+				}
+				_, _, err = p.SelectLayout(context.Background(), q.Encode(), 1<<30)
+			case 1:
+				q, no := abi.DecodeRemapIn(in)
+				if no != nil {
+					return
+				}
+				_, err = p.Remap(context.Background(), q.Encode())
+			default:
+				q, no := abi.DecodeRouteIn(in)
+				if no != nil {
+					return
+				}
+				if !slices.Contains(p.Manifest().Hooks, "route") {
+					continue
+				}
+				_, err = p.Route(context.Background(), q.Encode())
+			}
+			var refused *host.Refused
+			var fault *host.Fault
+			switch {
+			case err == nil, errors.As(err, &refused), errors.Is(err, host.ErrFuel):
+			case errors.As(err, &fault) && fault.Reason != "trapped": // more than an answer may hold, say
+			default:
+				t.Errorf("%s: error %v, want an answer or a refusal", p.Name(), err)
+			}
 		}
 	})
 }

@@ -495,7 +495,7 @@ func TestDemoWrongFlags(t *testing.T) {
 		"--replay-seed --lie-kernel":                         "--replay-seed is one case",
 		"--replay-seed --model-shape rwkv":                   "--replay-seed is one case",
 		"--unchecked":                                        "goes with --replay-seed only",
-		"--policy no-such-policy":                            "no built-in policy of that name (heads, seedbug)",
+		"--policy no-such-policy":                            "no built-in policy of that name (compat-vllm, heads, mla-spread, pin, rails, seedbug)",
 		"--source tp=0":                                      `tp is "0"`,
 		"--source tp=two":                                    `tp is "two"`,
 		"--source tp":                                        "is not name=value",

@@ -85,7 +85,7 @@ func TestPlanPolicyModules(t *testing.T) {
 			t.Errorf("%v: exit status %d, stderr %q, %s", c.args, code, errs, out)
 		}
 	}
-	if code, _, errs := kvferry("plan", "show", pairs+"seed.yaml", "--policy", "nobody"); code != 2 || !strings.Contains(errs, `--policy "nobody": no built-in policy of that name (heads, seedbug)`) {
+	if code, _, errs := kvferry("plan", "show", pairs+"seed.yaml", "--policy", "nobody"); code != 2 || !strings.Contains(errs, `--policy "nobody": no built-in policy of that name (compat-vllm, heads, mla-spread, pin, rails, seedbug)`) {
 		t.Errorf("a policy that is none: exit status %d, %q", code, errs)
 	}
 	if v := show(t, "plan", "show", pairs+"seed.yaml", "--policy", other); v.Proof.Elements != 32768 || v.Policy.Name != "heads" {

@@ -42,7 +42,7 @@ type language struct {
 func languages() []language {
 	return []language{
 		{"as", "assemblyscript", []string{"package.json", "assembly"}, ""},
-		{"c", "c", []string{"kvferry.h", "kvferry_abi_gen.h"}, ""},
+		{"c", "c", []string{"kvferry.h", "kvferry_abi_gen.h", "kvferry_json.h"}, ""},
 		{"go", "go", []string{"kvferry"}, "kvferry/"},
 		{"rust", "rust", []string{"Cargo.toml", "src"}, ""},
 	}

@@ -94,6 +94,10 @@ static inline const char *kvf_json_scalar_(const char *p, const char *end, uint3
 	if (*p == '"') {
 		*kind = KVF_JSON_TEXT;
 		for (p++; p < end && *p != '"';) {
+			if (*p >= 0x20 && *p < 0x7f && *p != '\\') { /* most are so */
+				p++;
+				continue;
+			}
 			*wrong = p;
 			if ((unsigned char)*p < 0x20) return 0;
 			if (*p != '\\') {
@@ -208,6 +212,31 @@ static inline const char *kvf_json_value_(const char *p, const char *end, uint32
 	}
 }
 
+/* kvf_json_past_ is where a value ends that was checked before. */
+static inline const char *kvf_json_past_(const char *p, const char *end, uint32_t *kind) {
+	uint32_t depth = 0;
+	*kind = *p == '"' ? KVF_JSON_TEXT : *p == '{' ? KVF_JSON_OBJECT : *p == '[' ? KVF_JSON_ARRAY : *p == 't' ? KVF_JSON_TRUE : *p == 'f' ? KVF_JSON_FALSE : *p == 'n' ? KVF_JSON_NULL : KVF_JSON_NUMBER;
+	if (*kind < KVF_JSON_TEXT) {
+		while (p < end && *p != ',' && *p != '}' && *p != ']' && *p != ' ' && *p != '\n' && *p != '\r' && *p != '\t') p++;
+		return p;
+	}
+	for (; p < end; p++) {
+		if (*p == '"') {
+			for (p++; p < end && *p != '"'; p++)
+				if (*p == '\\') p++;
+		} else if (*p == '{' || *p == '[') {
+			depth++;
+			continue;
+		} else if (*p == '}' || *p == ']') {
+			depth--;
+		} else {
+			continue;
+		}
+		if (!depth) return p < end ? p + 1 : end;
+	}
+	return end;
+}
+
 /* kvf_json_open is the one value of a text. Its kind is KVF_JSON_NONE where the
  * text is no JSON, is no UTF-8, or is nested too deep; "at" is where it goes
  * wrong then, and length what follows. */
@@ -239,18 +268,16 @@ static inline kvf_json_walk kvf_json_items(const kvf_json *v) {
 /* kvf_json_next moves on; 0 at the end. key is a text in an object, and of kind
  * KVF_JSON_NONE in an array. */
 static inline int kvf_json_next(kvf_json_walk *w, kvf_json *key, kvf_json *value) {
-	const char *wrong, *p = kvf_json_blanks_(w->at, w->end);
+	const char *p = kvf_json_blanks_(w->at, w->end);
 	*key = (kvf_json){p, 0, KVF_JSON_NONE};
 	if (p >= w->end) return 0;
 	if (w->object) {
-		const char *to = kvf_json_scalar_(p, w->end, &key->kind, &wrong);
-		if (!to) return 0;
+		const char *to = kvf_json_past_(p, w->end, &key->kind);
 		key->length = (uint32_t)(to - p);
 		p = kvf_json_blanks_(kvf_json_blanks_(to, w->end) + 1, w->end); /* over the colon */
 	}
 	*value = (kvf_json){p, 0, KVF_JSON_NONE};
-	const char *to = kvf_json_value_(p, w->end, &value->kind, &wrong);
-	if (!to) return 0;
+	const char *to = kvf_json_past_(p, w->end, &value->kind);
 	value->length = (uint32_t)(to - p);
 	p = kvf_json_blanks_(to, w->end);
 	w->at = p < w->end ? p + 1 : p; /* over the comma */
