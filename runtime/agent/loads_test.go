@@ -3,10 +3,12 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/plan"
+	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/transport"
@@ -24,24 +26,51 @@ model:
   identity: {weights: "sha256:aa"}
   components:
     - {name: c, heads: 0, dim: 1024, dtype: fp32}
-source: {engine: prefill, shard: {tp: 2}, block: 16, blocks: 192, layout: {order: [block, token, dim]}}
+source: {engine: prefill, shard: {tp: 2}, block: 16, blocks: 224, layout: {order: [block, token, dim]}}
 destination: {engine: decode, shard: {tp: 1}, block: 16, blocks: 192, layout: {order: [block, token, dim]}}
 `)
 }
 
-// leastLoaded takes the alternative whose busiest source rank is the least busy.
-func leastLoaded(q policy.RouteQuestion) (policy.Decision, []policy.Clamped, error) {
-	best, at := policy.Load(policy.MaxLoad+1), 0
-	for i, flows := range q.Alternatives {
-		busiest := policy.Load(0)
-		for _, f := range flows {
-			busiest = max(busiest, q.Source.Places[f.Source].Load)
-		}
-		if busiest < best {
-			best, at = busiest, i
-		}
+// spread is the built-in policy that reads by load, and what it decided.
+type spread struct {
+	*policy.Policy
+	mu   sync.Mutex
+	from []int // source ranks, a route each
+}
+
+// spreading opens one for the consumers of a test.
+func spreading(t testing.TB) *spread {
+	t.Helper()
+	wasm, ok := policies.Get("mla-spread")
+	if !ok {
+		t.Fatal("mla-spread is not built in")
 	}
-	return policy.Decision{Alternative: at, Reason: fmt.Sprintf("load %d", best)}, nil, nil
+	p, err := policy.Open(t.Context(), wasm, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &spread{Policy: p}
+}
+
+func (s *spread) Route(ctx context.Context, q policy.RouteQuestion) (policy.Decision, []policy.Clamped, error) {
+	d, clamped, err := s.Policy.Route(ctx, q)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.from = append(s.from, q.Alternatives[d.Alternative][0].Source)
+	}
+	return d, clamped, err
+}
+
+func (s *spread) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.from)
 }
 
 // hurried is a clock for which time passes ten times as fast.
@@ -69,12 +98,13 @@ func TestReadsSpreadByLoad(t *testing.T) {
 			s := r.node(t, "a", &p.Source, nil, quick)
 			var consumers []*node
 			var peers []*agent.Peer
+			var deciders []*spread
 			for i := range 3 {
 				side := p.Destination
 				side.Engine = fmt.Sprint("decode-", i)
-				d := r.node(t, side.Engine, &side, nil, quick)
-				d.policy.picks, d.policy.route = []func(int, []int) int{replica(0), replica(1)}, leastLoaded
-				consumers, peers = append(consumers, d), append(peers, d.dial(transport.Destination, s))
+				decider := spreading(t)
+				d := r.node(t, side.Engine, &side, nil, quick, func(c *agent.Config, _ *agent.EngineSpec) { c.Policy = decider })
+				consumers, peers, deciders = append(consumers, d), append(peers, d.dial(transport.Destination, s)), append(deciders, decider)
 			}
 			// Requests that do not end: what is offered is not written yet.
 			const tokens = 512 // 8 MiB
@@ -96,27 +126,22 @@ func TestReadsSpreadByLoad(t *testing.T) {
 				l, _ := peers[i].Loads()
 				return [2]policy.Load{l[0], l[1]}
 			}
-			decided := func(i int) (out []int) {
-				h := consumers[i].policy
-				h.mu.Lock()
-				defer h.mu.Unlock()
-				for _, q := range h.routed {
-					d, _, _ := leastLoaded(q)
-					out = append(out, d.Alternative)
-				}
-				return out
-			}
 			begin(0) // rank 0: nothing is busy
 			eventually(t, "the others hear that rank 0 is busy", func() bool { l := loads(1); return l[0] >= 3 && l[1] == 1 })
 			eventually(t, "the others hear that rank 0 is busy", func() bool { l := loads(2); return l[0] >= 3 && l[1] == 1 })
 			begin(1) // rank 1: rank 0 has work
 			eventually(t, "both hear of both", func() bool { return loads(1) == [2]policy.Load{3, 3} && loads(2) == [2]policy.Load{3, 3} })
-			begin(1) // rank 0 and rank 1 are as busy as each other: the first
-			begin(1) // and again: twice as much is the same bucket
+			begin(1) // rank 0: both are as busy, and it is its turn
+			begin(1) // rank 1, for the same reason: twice as much is the same bucket
+			for _, i := range []int{1, 3} { // rank 1 has no work left
+				ends[i]()
+				ends[i] = func() {}
+			}
 			eventually(t, "rank 0 has more", func() bool { l := loads(2); return l[0] > l[1] })
 			begin(2) // rank 1
-			if a, b, c := fmt.Sprint(decided(0)), fmt.Sprint(decided(1)), fmt.Sprint(decided(2)); a != "[0]" || b != "[1 0 0]" || c != "[1]" {
-				t.Errorf("read from ranks %s, %s and %s, want [0], [1 0 0] and [1]", a, b, c)
+			begin(2) // rank 1 again, whosever turn it is
+			if a, b, c := deciders[0].String(), deciders[1].String(), deciders[2].String(); a != "[0]" || b != "[1 0 1]" || c != "[1 1]" {
+				t.Errorf("read from ranks %s, %s and %s, want [0], [1 0 1] and [1 1]", a, b, c)
 			}
 			for _, end := range ends {
 				end()
