@@ -100,7 +100,7 @@ func Decode(name string, text []byte, into any) (root *yaml.Node, err error) {
 	if root, err = Read(name, text); err != nil {
 		return nil, err
 	}
-	if root == nil {
+	if root == nil || root.ShortTag() == "!!null" {
 		return nil, &Error{name, 0, "", "empty"}
 	}
 	defer recovered(name, &err)
