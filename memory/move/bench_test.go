@@ -1,6 +1,7 @@
 package move_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -95,6 +96,56 @@ func BenchmarkPieces(b *testing.B) {
 			}
 			b.ReportMetric(float64(plain)/float64(ours), "x-copy")
 		})
+	}
+}
+
+// Transposed layouts, K of a block [head][dim][token] to [head][token][dim] and
+// back, against a plain contiguous copy() of as many bytes: x-copy is how many
+// times as fast as that.
+func BenchmarkTransposes(b *testing.B) {
+	const pool, tokens, dim = 256 << 20, 16, 128
+	src, dst := make([]byte, pool), make([]byte, pool)
+	for i := 0; i < pool; i += 4096 {
+		src[i], dst[i] = 1, 1
+	}
+	for _, width := range []int64{1, 2, 4} {
+		for _, shape := range []struct {
+			name  string
+			loops []plan.Loop
+		}{
+			{"dim-token", []plan.Loop{{Count: tokens, SourceStride: width, DestinationStride: 4 * dim * width}, {Count: 4 * dim, SourceStride: tokens * width, DestinationStride: width}}},
+			{"token-dim", []plan.Loop{{Count: tokens, SourceStride: 4 * dim * width, DestinationStride: width}, {Count: 4 * dim, SourceStride: width, DestinationStride: tokens * width}}},
+		} {
+			total := 4 * dim * tokens * width
+			run := &plan.Run{Bytes: width, Loops: shape.loops}
+			n := pool / total
+			rng := rand.New(rand.NewPCG(7, 8))
+			from, to := rng.Perm(int(n)), rng.Perm(int(n))
+			b.Run(fmt.Sprintf("%s-%dB", shape.name, width), func(b *testing.B) {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				var c move.Copier
+				var ours, plain time.Duration
+				b.SetBytes(2 * total * n)
+				for b.Loop() {
+					began := processorTime(b)
+					c.Reset()
+					c.Use(dst, src)
+					for i := range n {
+						s := stamp.Segment{Run: run, SourceOffset: int64(from[i]) * total, DestinationOffset: int64(to[i]) * total}
+						if _, done, err := c.Add(&s); err != nil || !done {
+							b.Fatal(done, err)
+						}
+					}
+					c.Flush()
+					between := processorTime(b)
+					copy(dst, src)
+					ours += between - began
+					plain += processorTime(b) - between
+				}
+				b.ReportMetric(float64(plain)/float64(ours), "x-copy")
+			})
+		}
 	}
 }
 

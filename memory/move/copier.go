@@ -19,6 +19,8 @@ type Copier struct {
 	low, to             int64
 	way                 way
 	outer, inner        plan.Loop
+	square              matrix // where turned
+	turned              bool
 	total               int64
 
 	at Position // of a segment that is moved in steps
@@ -147,6 +149,10 @@ func (c *Copier) Flush() {
 //go:noinline
 func (c *Copier) wholly(s *stamp.Segment) {
 	d, o := s.DestinationOffset, s.SourceOffset
+	if c.turned {
+		turn(c.dst, c.src, d, o, c.square)
+		return
+	}
 	for range c.outer.Count {
 		kernel(c.dst, c.src, d, o, s.Run.Bytes, c.inner.Count, c.inner.DestinationStride, c.inner.SourceStride, c.how())
 		d += c.outer.DestinationStride
@@ -190,7 +196,12 @@ func (c *Copier) prepare(s *stamp.Segment) error {
 	case 2:
 		c.outer, c.inner = loops[0], loops[1]
 	}
-	if len(loops) <= 2 && n <= MaxBytes && c.inner.Count <= MaxPieces && c.outer.Count <= MaxPieces && c.inner.Count*c.outer.Count <= min(MaxPieces, MaxBytes/n) {
+	c.square, c.turned = matrixOf(n, c.outer, c.inner)
+	most := int64(MaxPieces)
+	if c.turned {
+		most *= tilePieces
+	}
+	if len(loops) <= 2 && n <= MaxBytes && c.inner.Count <= most && c.outer.Count <= most && c.inner.Count*c.outer.Count <= min(most, MaxBytes/n) {
 		c.total = n * c.inner.Count * c.outer.Count
 		switch {
 		case n >= shortPiece:

@@ -29,10 +29,12 @@ import (
 	"github.com/kvferry/kvferry/plan/stamp"
 )
 
-// The bounds of one uninterrupted part of a copy.
+// The bounds of one uninterrupted part of a copy. Elements that are turned in
+// tiles (see matrix) take the time of one piece each tilePieces.
 const (
-	MaxBytes  = 1 << 20
-	MaxPieces = 1 << 12
+	MaxBytes   = 1 << 20
+	MaxPieces  = 1 << 12
+	tilePieces = 64
 )
 
 // BoundsError is a segment that does not lie inside the memory it was stamped
@@ -265,13 +267,14 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode, 
 		d += index[i] * l.DestinationStride
 		o += index[i] * l.SourceStride
 	}
-	in := &loops[inner]
-	dStride, oStride := in.DestinationStride, in.SourceStride
-	switch m {
-	case packDestination:
-		dStride = bytes
-	case packSource:
-		oStride = bytes
+	in := loops[inner]
+	in.SourceStride, in.DestinationStride = strides(&in, m, bytes)
+	var around plan.Loop // of the loop outside the innermost, where the two are a matrix
+	turned := false
+	if inner > 0 {
+		around = loops[inner-1]
+		around.SourceStride, around.DestinationStride = strides(&around, m, bytes*in.Count)
+		_, turned = matrixOf(bytes, around, in)
 	}
 
 	for pieces := int64(MaxPieces); ; {
@@ -282,8 +285,15 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode, 
 		case packSource:
 			b = n
 		}
-		var count int64
-		if at.Byte > 0 || bytes > limit-n {
+		// The loop that goes on, how often, and for how many pieces.
+		level, times, count := inner, int64(1), int64(1)
+		if turned && index[inner] == 0 && at.Byte == 0 {
+			around.Count = min(loops[inner-1].Count-index[inner-1], pieces*tilePieces/in.Count, (limit-n)/(bytes*in.Count))
+		} else {
+			around.Count = 0
+		}
+		switch {
+		case at.Byte > 0 || bytes > limit-n:
 			// Part of one piece: it began in an earlier step, or does not fit.
 			part := min(bytes-at.Byte, limit-n)
 			if m != packDestination {
@@ -298,20 +308,27 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode, 
 				return n, false
 			}
 			at.Byte = 0
-			count = 1
-		} else {
-			count = min(in.Count-index[inner], pieces, (limit-n)/bytes)
-			kernel(dst, src, a, b, bytes, count, dStride, oStride, how)
+			pieces--
+		case around.Count > 0:
+			level, times, count = inner-1, around.Count, around.Count*in.Count
+			square, _ := matrixOf(bytes, around, in)
+			turn(dst, src, a, b, square)
 			n += count * bytes
+			pieces -= (count + tilePieces - 1) / tilePieces
+		default:
+			times = min(in.Count-index[inner], pieces, (limit-n)/bytes)
+			count = times
+			kernel(dst, src, a, b, bytes, count, in.DestinationStride, in.SourceStride, how)
+			n += count * bytes
+			pieces -= count
 		}
 		at.Piece += count
-		pieces -= count
 
 		// Advance like an odometer.
-		index[inner] += count
-		d += count * in.DestinationStride
-		o += count * in.SourceStride
-		for i := inner; index[i] == loops[i].Count; i-- {
+		index[level] += times
+		d += times * loops[level].DestinationStride
+		o += times * loops[level].SourceStride
+		for i := level; index[i] == loops[i].Count; i-- {
 			if i == 0 {
 				return n, true
 			}
@@ -320,10 +337,23 @@ func step(dst, src []byte, s *stamp.Segment, at *Position, limit int64, m mode, 
 			o += loops[i-1].SourceStride - loops[i].Count*loops[i].SourceStride
 			index[i-1]++
 		}
-		if n == limit || pieces == 0 {
+		if n == limit || pieces <= 0 {
 			return n, false
 		}
 	}
+}
+
+// strides are those of a loop, where a packed side has turns of it follow each
+// other.
+func strides(l *plan.Loop, m mode, packed int64) (source, destination int64) {
+	source, destination = l.SourceStride, l.DestinationStride
+	switch m {
+	case packDestination:
+		destination = packed
+	case packSource:
+		source = packed
+	}
+	return source, destination
 }
 
 // ErrFault matches every *FaultError with errors.Is.
