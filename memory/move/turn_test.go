@@ -117,7 +117,11 @@ func TestTurnWithAWrongNumberPanics(t *testing.T) {
 // steps, packed and unpacked, all equal the twin.
 func TestTransposedSegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(35, 36))
-	for range 400 {
+	rounds := 400
+	if testing.Short() {
+		rounds = 60
+	}
+	for range rounds {
 		width := int64(1) << rng.IntN(3)
 		rows, columns := 1+rng.Int64N(200), 1+rng.Int64N(70)
 		if rng.IntN(20) == 0 {
