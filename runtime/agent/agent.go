@@ -119,7 +119,7 @@ func New(cfg Config) (*Agent, error) {
 		a.pumps[p.Name()] = newPump(p)
 	}
 	if cfg.Listen != "" {
-		l, err := listen(cfg.Listen, cfg.Insecure)
+		l, err := listen(cfg.Listen, cfg.Insecure || cfg.Wrap != nil)
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +224,7 @@ func (a *Agent) accept() {
 			}
 			continue
 		}
-		c := &conn{raw: raw, write: a.times.Write}
+		c := a.newConn(raw)
 		if !a.track(c) {
 			continue
 		}

@@ -21,6 +21,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -38,10 +39,16 @@ type Config struct {
 
 	// Listen is where peers' agents connect: "unix:/path/to/socket" or
 	// "tcp:host:port" (port 0 picks one; see Agent.Address). Empty: this agent
-	// only dials. A tcp host off loopback is refused unless Insecure, since
-	// the control connection is plaintext.
+	// only dials. A tcp host off loopback is refused unless Wrap protects the
+	// control connection, or Insecure allows it to be plaintext.
 	Listen   string
 	Insecure bool
+	// Wrap, where not nil, protects each control connection over tcp before
+	// anything is sent on it, as certificate.Identity.Wrap does. The deadlines
+	// of the result must be those of the connection that it was given. It is
+	// called from several goroutines. Providers protect their connections
+	// themselves.
+	Wrap func(c net.Conn, dialler bool) (net.Conn, error)
 
 	// Group is the trust group of this agent: tickets are for it, and peers
 	// of another group are refused. Empty is a group of its own name "".

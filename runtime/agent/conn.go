@@ -16,9 +16,35 @@ import (
 
 // conn is a control connection. One goroutine reads; any may write.
 type conn struct {
-	raw   net.Conn
+	raw   net.Conn      // for deadlines, and to close it
 	write time.Duration // deadline of one frame
-	mu    sync.Mutex    // held while a frame is written, so that frames stay whole
+	// stream carries the frames: raw, or what Config.Wrap made of it. Nil before
+	// protect: nothing is said on a connection that is not protected yet.
+	stream io.ReadWriter
+	mu     sync.Mutex // held while a frame is written, so that frames stay whole
+}
+
+// newConn readies a connection for frames, unless it is to be protected first:
+// those of a socket in the file system stay on this host and are not.
+func (a *Agent) newConn(raw net.Conn) *conn {
+	c := &conn{raw: raw, write: a.times.Write}
+	if _, local := raw.(*net.UnixConn); local || a.cfg.Wrap == nil {
+		c.stream = raw
+	}
+	return c
+}
+
+// protect protects a connection that is to be.
+func (c *conn) protect(wrap func(net.Conn, bool) (net.Conn, error), dialler bool) error {
+	if c.stream != nil {
+		return nil
+	}
+	s, err := wrap(c.raw, dialler)
+	if err != nil {
+		return fmt.Errorf("agent: protect the control connection: %w", err)
+	}
+	c.stream = s
+	return nil
 }
 
 // read returns the next frame. idle bounds the silence before it and the time
@@ -30,14 +56,14 @@ func (c *conn) read(idle time.Duration) (session.Type, []byte, error) {
 		}
 	}
 	var head [session.HeaderSize]byte
-	if _, err := io.ReadFull(c.raw, head[:]); err != nil {
+	if _, err := io.ReadFull(c.stream, head[:]); err != nil {
 		return 0, nil, err
 	}
 	h, err := session.ParseHeader(head)
 	if err != nil {
 		return 0, nil, err
 	}
-	payload, err := readPayload(c.raw, h.Length)
+	payload, err := readPayload(c.stream, h.Length)
 	if err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
@@ -68,10 +94,13 @@ func readPayload(r io.Reader, n int) ([]byte, error) {
 func (c *conn) send(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.stream == nil {
+		return errors.New("agent: the connection is not protected yet")
+	}
 	if err := c.raw.SetWriteDeadline(time.Now().Add(c.write)); err != nil {
 		return err
 	}
-	_, err := c.raw.Write(frame)
+	_, err := c.stream.Write(frame)
 	return err
 }
 
@@ -92,13 +121,13 @@ func splitAddress(s string) (network, address string, err error) {
 	return network, address, nil
 }
 
-func listen(s string, insecure bool) (net.Listener, error) {
+func listen(s string, anywhere bool) (net.Listener, error) {
 	network, address, err := splitAddress(s)
 	if err != nil {
 		return nil, err
 	}
 	if network == "tcp" {
-		if err := loopbackOnly(address, insecure); err != nil {
+		if err := loopbackOnly(address, anywhere); err != nil {
 			return nil, err
 		}
 	}
@@ -109,8 +138,8 @@ func listen(s string, insecure bool) (net.Listener, error) {
 	return l, nil
 }
 
-func loopbackOnly(address string, insecure bool) error {
-	if insecure {
+func loopbackOnly(address string, anywhere bool) error {
+	if anywhere {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(address)
@@ -120,16 +149,16 @@ func loopbackOnly(address string, insecure bool) error {
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return blame.On(blame.Operator, fmt.Errorf("agent: address %q is not on loopback, and the control connection is plaintext: refused unless Insecure is set", address))
+	return blame.On(blame.Operator, fmt.Errorf("agent: address %q is not on loopback, and the control connection would be plaintext: refused unless Wrap protects it or Insecure is set", address))
 }
 
-func dial(ctx context.Context, s string, insecure bool) (net.Conn, error) {
+func dial(ctx context.Context, s string, anywhere bool) (net.Conn, error) {
 	network, address, err := splitAddress(s)
 	if err != nil {
 		return nil, err
 	}
 	if network == "tcp" {
-		if err := loopbackOnly(address, insecure); err != nil {
+		if err := loopbackOnly(address, anywhere); err != nil {
 			return nil, err
 		}
 	}

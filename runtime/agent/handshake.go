@@ -161,6 +161,9 @@ func (a *Agent) welcome(c *conn) {
 func (a *Agent) receive(c *conn) (*link, error) {
 	ctx, done := a.bound(a.ctx, c)
 	defer done()
+	if err := c.protect(a.cfg.Wrap, false); err != nil {
+		return nil, broken(err)
+	}
 	msg, err := a.readHandshake(c)
 	if err != nil {
 		if isProtocol(err) {

@@ -228,16 +228,19 @@ func (e *Engine) dial(ctx context.Context, addr string, role session.Role, want 
 	defer done()
 	stop := context.AfterFunc(e.ctx, done)
 	defer stop()
-	raw, err := dial(ctx, addr, a.cfg.Insecure)
+	raw, err := dial(ctx, addr, a.cfg.Insecure || a.cfg.Wrap != nil)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{raw: raw, write: a.times.Write}
+	c := a.newConn(raw)
 	if !a.track(c) {
 		return nil, ErrClosed
 	}
 	ctx, unbound := a.bound(ctx, c)
-	l, err := e.shake(ctx, c, e.hello(role, want), nil, ask, p)
+	var l *link
+	if err = c.protect(a.cfg.Wrap, true); err == nil {
+		l, err = e.shake(ctx, c, e.hello(role, want), nil, ask, p)
+	}
 	unbound()
 	if err == nil {
 		if err = p.add(l); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kvferry/kvferry/transport"
+	"github.com/kvferry/kvferry/transport/certificate/authority"
 	"github.com/kvferry/kvferry/transport/conformance"
 	"github.com/kvferry/kvferry/transport/tcp"
 )
@@ -64,6 +65,7 @@ func TestConformance(t *testing.T) {
 	for name, o := range map[string]tcp.Options{
 		"default":                             {},
 		"more streams than edges, odd chunks": {Streams: 5, Chunk: 40_009},
+		"protected":                           {Wrap: authority.New(t).Open("one").Wrap},
 	} {
 		if name != "default" && testing.Short() {
 			continue
