@@ -49,13 +49,15 @@ var ladder = []struct {
 	{"transport/direct", "kv/geometry memory memory/move plan plan/proof plan/stamp transport"},
 	{"transport/loop", "kv/geometry memory memory/move plan plan/proof plan/stamp transport"},
 	{"transport/shm", "kv/geometry memory memory/host memory/move plan plan/proof plan/stamp transport"},
+	{"transport/certificate", ""},
+	{"transport/certificate/authority", "transport/certificate"}, // for tests only
 	{"transport/tcp", "kv/geometry memory memory/move plan plan/proof plan/stamp transport"},
 	{"transport/fault", "kv/geometry memory plan/proof plan/stamp transport"},
 	{"transport/conformance", "kv memory memory/host plan plan/build plan/proof plan/stamp transport"},
 	{"wasm/abi", "kv/geometry kv/shard kv/layout plan"},
 	{"wasm/sdk", ""},
 	{"wasm/meter", ""},              // and its random modules; its tests in wasm/meter/spec import the engine
-	{"wasm/overhead", "wasm/meter"}, // runs modules of this program unmetered: benches and tests
+	{"wasm/overhead", "wasm/abi wasm/meter"}, // runs modules of this program unmetered: benches and tests
 	{"wasm/module", "wasm/abi"},
 	{"wasm/compiler", "wasm/meter wasm/module"}, // compiles in a child process
 	{"wasm/host", "kv/geometry kv/shard kv/layout plan wasm/abi wasm/compiler wasm/meter wasm/module"},
