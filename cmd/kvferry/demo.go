@@ -11,11 +11,14 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/demo"
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
+	"github.com/kvferry/kvferry/runtime/policy/configuration"
+	"github.com/kvferry/kvferry/runtime/policy/document"
 )
 
 func demoCommand(a *app) *cobra.Command {
 	c := demo.Default()
-	var source, destination, shape string
+	var source, destination, shape, settings string
+	var from originFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "hand over KV caches between two small engines of different shape",
@@ -40,6 +43,19 @@ func demoCommand(a *app) *cobra.Command {
 					return asUsage(err)
 				}
 			}
+			found, err := from.resolve(cmd.Context(), c.Policy)
+			if err != nil {
+				return err
+			}
+			c.Module, c.Origin, c.Keys = found.wasm, found.Source, found.Keys
+			if settings != "" {
+				if c.Settings, err = readAll(settings, document.MaxBytes); err != nil {
+					return err
+				}
+				if _, err := configuration.Canonical(settings, c.Settings); err != nil {
+					return err
+				}
+			}
 			if c.ReplaySeed {
 				return a.replaySeed(cmd, c)
 			}
@@ -54,7 +70,9 @@ func demoCommand(a *app) *cobra.Command {
 	f.StringVar(&c.Transport, "transport", c.Transport, "loop (one process), shm or tcp")
 	f.StringVar(&c.Mode, "mode", c.Mode, "pull, push, layers or chunks")
 	f.StringVar(&c.Integrity, "integrity", c.Integrity, "how much of what arrived is compared with what was sent: off, sample or full")
-	f.StringVar(&c.Policy, "policy", c.Policy, "the policy that decides: a built-in `NAME` or FILE.wasm")
+	f.StringVar(&c.Policy, "policy", c.Policy, "the policy that decides: "+policyForms)
+	f.StringVar(&settings, "policy-config", "", "the operator's configuration for the policy: a YAML `FILE`")
+	from.add(cmd)
 	f.StringVar(&c.Record, "record", "", "keep what the policies are asked and answer in `FILE`, for policy replay")
 	f.IntVar(&c.Requests, "requests", c.Requests, "requests at once")
 	f.IntVar(&c.Tokens, "tokens", c.Tokens, "tokens generated for each request")

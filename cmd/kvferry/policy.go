@@ -5,9 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +31,12 @@ type policyFlags struct {
 	name          string
 	configuration string // file
 	site          siteFlag
+	from          originFlags
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "policy", defaultPolicy, "the policy that decides: a built-in `NAME`, FILE.wasm or the folder of a policy")
+	cmd.Flags().StringVar(&f.name, "policy", defaultPolicy, "the policy that decides: "+policyForms)
+	f.from.add(cmd)
 	f.addConfiguration(cmd)
 	f.site.add(cmd)
 }
@@ -64,10 +63,11 @@ func (f policyFlags) openWatched(ctx context.Context, observe func(host.Call)) (
 	if err != nil {
 		return nil, err
 	}
-	module, err := resolvePolicy(ctx, f.name)
+	found, err := f.from.resolve(ctx, f.name)
 	if err != nil {
 		return nil, err
 	}
+	module := found.wasm
 	c := &chooser{site: site}
 	if c.box, err = sandbox.Open(module); err != nil {
 		return nil, err
@@ -102,24 +102,6 @@ func (f policyFlags) read() (site decision.Site, err error) {
 		}
 	}
 	return site, nil
-}
-
-// resolvePolicy returns the module that a name, a file or a folder stands for.
-func resolvePolicy(_ context.Context, name string) ([]byte, error) {
-	if module, ok := policies.Get(name); ok {
-		return module, nil
-	}
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		file, err := folderModule(name)
-		if err != nil {
-			return nil, err
-		}
-		return readModule(file)
-	}
-	if !strings.HasSuffix(name, ".wasm") {
-		return nil, usagef("--policy %q: no built-in policy of that name (%s), no .wasm file and no policy's folder", name, strings.Join(policies.Names(), ", "))
-	}
-	return readModule(filepath.Clean(name))
 }
 
 func (c *chooser) close() {

@@ -97,10 +97,11 @@ func (a *app) policyBench(ctx context.Context, flags policyFlags, files []string
 	if err != nil {
 		return err
 	}
-	wasm, err := resolvePolicy(ctx, flags.name)
+	found, err := flags.from.resolve(ctx, flags.name)
 	if err != nil {
 		return err
 	}
+	wasm := found.wasm
 	heads, ok := policies.Get(defaultPolicy)
 	if !ok {
 		return fmt.Errorf("policy %s is not built in", defaultPolicy)

@@ -21,7 +21,8 @@ import (
 // addMine adds the flags of a command that is about the policy of the folder
 // one stands in, unless told otherwise.
 func (f *policyFlags) addMine(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "policy", "", "the policy that decides: a built-in `NAME`, FILE.wasm or a policy's folder (default: the module of the folder one stands in, else "+defaultPolicy+")")
+	cmd.Flags().StringVar(&f.name, "policy", "", "the policy that decides: "+policyForms+" (default: the module of the folder one stands in, else "+defaultPolicy+")")
+	f.from.add(cmd)
 	f.addConfiguration(cmd)
 	f.site.add(cmd)
 }
@@ -216,6 +217,7 @@ func policyDiffCommand(a *app) *cobra.Command {
 			return a.policyDiff(cmd.Context(), flags, args[0], args[1], args[2:])
 		},
 	}
+	flags.from.add(cmd)
 	flags.addConfiguration(cmd)
 	flags.site.add(cmd)
 	return cmd

@@ -123,7 +123,8 @@ func policyReplayCommand(a *app) *cobra.Command {
 			return a.policyReplay(cmd.Context(), flags, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&flags.name, "policy", "", "the policy that is asked: a built-in `NAME`, FILE.wasm or a policy's folder (default: the module of the folder one stands in, else "+defaultPolicy+")")
+	cmd.Flags().StringVar(&flags.name, "policy", "", "the policy that is asked: "+policyForms+" (default: the module of the folder one stands in, else "+defaultPolicy+")")
+	flags.from.add(cmd)
 	return cmd
 }
 
@@ -180,10 +181,11 @@ func (a *app) policyReplay(ctx context.Context, flags policyFlags, file string) 
 	if flags.name, err = mine(flags.name); err != nil {
 		return err
 	}
-	wasm, err := resolvePolicy(ctx, flags.name)
+	found, err := flags.from.resolve(ctx, flags.name)
 	if err != nil {
 		return err
 	}
+	wasm := found.wasm
 	box, err := sandbox.Open(wasm)
 	if err != nil {
 		return err

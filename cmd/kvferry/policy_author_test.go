@@ -42,7 +42,7 @@ func TestPolicyTranscripts(t *testing.T) {
 func TestPolicyHelp(t *testing.T) {
 	a := &app{}
 	var verbs []string
-	for _, c := range policyAuthorCommands(a) {
+	for _, c := range policyCommand(a).Commands() {
 		if c.Hidden {
 			continue
 		}
@@ -52,7 +52,7 @@ func TestPolicyHelp(t *testing.T) {
 			t.Errorf("policy %s --help: exit status %d, %q, %s", c.Name(), code, errs, out)
 		}
 	}
-	want := []string{"new", "build", "check", "test", "bench", "explain", "diff", "record", "replay"}
+	want := []string{"bench", "build", "check", "diff", "explain", "keygen", "new", "pull", "push", "record", "replay", "sign", "test", "verify"}
 	if !slices.Equal(verbs, want) {
 		t.Errorf("commands %v, want %v", verbs, want)
 	}

@@ -30,7 +30,8 @@ func policyTestCommand(a *app) *cobra.Command {
 			return a.policyTest(cmd.Context(), folder(args), flags)
 		},
 	}
-	cmd.Flags().StringVar(&flags.name, "policy", "", "the policy that is tested: a built-in `NAME` or FILE.wasm (default: that of the folder)")
+	cmd.Flags().StringVar(&flags.name, "policy", "", "the policy that is tested: "+policyForms+" (default: that of the folder)")
+	flags.from.add(cmd)
 	return cmd
 }
 

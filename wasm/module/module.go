@@ -70,6 +70,20 @@ var (
 	abiForm     = regexp.MustCompile(`^1\.(0|[1-9][0-9]{0,4})$`)
 )
 
+// Lower reports whether semantic version a is lower than b.
+// Preconditions: both came from a manifest.
+func Lower(a, b string) bool {
+	parts := func(v string) []int {
+		var out []int
+		for p := range strings.SplitSeq(v, ".") {
+			n, _ := strconv.Atoi(p) // a manifest's version is three numbers
+			out = append(out, n)
+		}
+		return out
+	}
+	return slices.Compare(parts(a), parts(b)) < 0
+}
+
 // ParseManifest reads a manifest strictly.
 func ParseManifest(text []byte) (Manifest, error) {
 	var m Manifest

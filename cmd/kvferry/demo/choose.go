@@ -3,15 +3,12 @@ package demo
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/policies"
 	"github.com/kvferry/kvferry/runtime/agent"
-	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/transport"
 	"github.com/kvferry/kvferry/transport/loop"
@@ -19,19 +16,15 @@ import (
 	"github.com/kvferry/kvferry/transport/tcp"
 )
 
-// policyModule returns the module that a name or file stands for.
-func policyModule(name string) ([]byte, error) {
-	if module, ok := policies.Get(name); ok {
+// module returns the policy's module.
+func (c Config) module() ([]byte, error) {
+	if c.Module != nil {
+		return c.Module, nil
+	}
+	if module, ok := policies.Get(c.Policy); ok {
 		return module, nil
 	}
-	if !strings.HasSuffix(name, ".wasm") {
-		return nil, &UsageError{"policy", name, "no built-in policy of that name (" + strings.Join(policies.Names(), ", ") + ") and no .wasm file"}
-	}
-	b, err := os.ReadFile(filepath.Clean(name))
-	if err != nil {
-		return nil, blame.On(blame.Operator, fmt.Errorf("read the policy: %w", err))
-	}
-	return b, nil
+	return nil, &UsageError{"policy", c.Policy, "no built-in policy of that name (" + strings.Join(policies.Names(), ", ") + ")"}
 }
 
 // chosen is the layouts that an engine keeps its cache in.

@@ -27,11 +27,15 @@ type Config struct {
 	Heads       int
 	Source      SideConfig
 	Destination SideConfig
-	Transport   string // loop, shm or tcp
-	Mode        string // pull, push, layers or chunks
-	Integrity   string // off, sample or full
-	Policy      string // built-in name, or a file ending in .wasm
-	Record      string // file for what the policies are asked and answer; "": it is not kept
+	Transport   string   // loop, shm or tcp
+	Mode        string   // pull, push, layers or chunks
+	Integrity   string   // off, sample or full
+	Policy      string   // what the policy was asked for as: a built-in name where there is no Module
+	Module      []byte   // the policy's; nil: the built-in one
+	Origin      string   // where it came from, for the report
+	Keys        []string // that signed it
+	Settings    []byte   // what the operator tells the policy, YAML or JSON; nil: nothing
+	Record      string   // file for what the policies are asked and answer; "": it is not kept
 	Requests    int
 	Tokens      int // generated for each request
 	Seed        uint64

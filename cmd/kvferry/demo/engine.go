@@ -189,7 +189,11 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if e.start.Transport == "tcp" {
 		listen = "tcp:127.0.0.1:0"
 	}
-	e.agent, err = agent.New(agent.Config{Name: engineName(e.start.Role), Listen: listen, Providers: []transport.Provider{provider}, Policy: e.policy, Layouts: e.start.Folder})
+	config := agent.Config{Name: engineName(e.start.Role), Listen: listen, Providers: []transport.Provider{provider}, Policy: e.policy, Layouts: e.start.Folder}
+	if e.start.Settings != nil {
+		config.Configurations = map[string][]byte{e.policy.Name(): e.start.Settings}
+	}
+	e.agent, err = agent.New(config)
 	if err != nil {
 		return reply{}, err
 	}

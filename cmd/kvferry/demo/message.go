@@ -60,6 +60,7 @@ type start struct {
 	Integrity  transfer.Integrity `json:"integrity"`
 	Policy     string             `json:"policy"` // what it was asked for as
 	Module     []byte             `json:"module"`
+	Settings   []byte             `json:"settings,omitempty"`
 	Record     string             `json:"record,omitempty"` // file for what the policy is asked
 	Lie        string             `json:"lie,omitempty"`
 	Blocks     []int              `json:"blocks"` // of each rank's pools, by group
@@ -121,6 +122,9 @@ type Policy struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 	Calls  int64  `json:"calls"`
+	// Source is where it came from, Keys are those that signed it.
+	Source string   `json:"source,omitempty"`
+	Keys   []string `json:"keys,omitempty"`
 }
 
 // maxLine bounds a line: the longest carries a policy module.

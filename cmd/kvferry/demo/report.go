@@ -20,6 +20,11 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 	}
 	fmt.Fprintf(w, "%stransport %s, mode %s, processes %v\n", shape, r.Transport, r.Mode, r.Processes)
 	fmt.Fprintf(w, "policy %s %s, %d calls\n", r.Policy.Name, short(r.Policy.Digest), r.Policy.Calls)
+	if len(r.Policy.Keys) > 0 {
+		fmt.Fprintf(w, "  from %s, signed by %s\n", r.Policy.Source, strings.Join(r.Policy.Keys, ", "))
+	} else if r.Policy.Source != "" && r.Policy.Source != "built-in" {
+		fmt.Fprintf(w, "  from %s\n", r.Policy.Source)
+	}
 	for _, l := range []struct{ engine, layout, reason string }{
 		{"prefill", r.Layouts.Source, r.Layouts.SourceReason},
 		{"decode", r.Layouts.Destination, r.Layouts.DestinationReason},

@@ -108,7 +108,7 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	if err := c.Validate(model.Geometry()); err != nil {
 		return nil, err
 	}
-	module, err := policyModule(c.Policy)
+	module, err := c.module()
 	if err != nil {
 		return nil, err
 	}
@@ -497,7 +497,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	begin := func(i int, lie string) order {
 		return order{Kind: orderStart, Start: &start{
 			Role: roles[i], Shape: c.Shape, Heads: c.Heads, Seed: c.Seed, Side: sides[i], Peer: sides[1-i], Transport: c.Transport, Mode: c.Mode, Integrity: c.integrity(),
-			Policy: c.Policy, Module: module, Record: c.recordOf(folder, roles[i]), Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
+			Policy: c.Policy, Module: module, Settings: c.Settings, Record: c.recordOf(folder, roles[i]), Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
 		}}
 	}
 	lie := ""
@@ -525,6 +525,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	r.result.Layouts = Layouts{s.Layout, d.Layout, s.Reason, d.Reason}
 	if s.Policy != nil {
 		r.result.Policy = *s.Policy
+		r.result.Policy.Source, r.result.Policy.Keys = c.Origin, c.Keys
 	}
 	if err != nil {
 		return err

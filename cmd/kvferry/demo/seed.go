@@ -121,7 +121,7 @@ func ReplaySeed(ctx context.Context, c Config) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	module, err := policyModule(c.Policy)
+	module, err := c.module()
 	if err != nil {
 		return nil, err
 	}

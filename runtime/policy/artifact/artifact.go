@@ -98,6 +98,9 @@ type Options struct {
 	// AllowUnsigned lets policies that no trusted key signed be fetched. Nil
 	// Trust allows that for files and layouts, never for a registry.
 	AllowUnsigned bool
+	// Signatures has signatures fetched (Policy.Signatures) where no Trust looks
+	// at them.
+	Signatures bool
 	// AllowTag lets a tag name what is fetched from a layout or a registry.
 	// Whoever can move the tag then decides which policy it is.
 	AllowTag bool
@@ -126,6 +129,9 @@ type Policy struct {
 	Keys     []string        // of the trust file, that signed it and may; empty: unsigned, or nobody checked
 	// Reference is where it came from, pinned.
 	Reference Reference
+	// Signatures are the envelopes that lie with it, whatever they are worth. In
+	// a layout or registry they are looked for where Options say so.
+	Signatures [][]byte
 }
 
 // Statement is what a signature of the policy covers.
@@ -232,6 +238,7 @@ func Fetch(ctx context.Context, ref Reference, opt Options) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Signatures = envelopes
 	if p.Manifest, err = module.ReadManifest(p.Module); err != nil {
 		return nil, blame.On(blame.Policy, fmt.Errorf("policy %s: %w", ref, err))
 	}
@@ -303,11 +310,11 @@ func fetchManifest(ctx context.Context, ref Reference, opt Options) (*Policy, []
 	// Signatures first: they are small, and what nobody signed need not be
 	// downloaded.
 	var envelopes [][]byte
-	if opt.Trust != nil {
+	if opt.Trust != nil || opt.Signatures {
 		if envelopes, err = signatures(ctx, at, top); err != nil {
 			return fail("signatures", blame.Operator, err)
 		}
-		if len(envelopes) == 0 && !opt.AllowUnsigned {
+		if len(envelopes) == 0 && opt.Trust != nil && !opt.AllowUnsigned {
 			return nil, nil, fmt.Errorf("policy %s: %w", ref, &signature.Error{Kind: signature.Unsigned, Policy: signature.Statement{Digest: layer.digest}, Reason: "there is no signature; sign it, or allow unsigned policies"})
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/runtime/blame"
@@ -34,20 +32,6 @@ func (m *Manager) enter() error {
 		return ErrClosed
 	}
 	return nil
-}
-
-// lower reports whether semantic version a is lower than b.
-// Preconditions: both came from a manifest.
-func lower(a, b string) bool {
-	parts := func(v string) []int {
-		var out []int
-		for p := range strings.SplitSeq(v, ".") {
-			n, _ := strconv.Atoi(p) // a manifest's version is three numbers
-			out = append(out, n)
-		}
-		return out
-	}
-	return slices.Compare(parts(a), parts(b)) < 0
 }
 
 // Load lets a module in: it is opened, has to conform, is kept, and waits. It is asked nothing
@@ -80,7 +64,7 @@ func (m *Manager) Load(ctx context.Context, mod Module) (uint64, error) {
 	}
 	id := m.lastID + 1
 	m.mu.Unlock()
-	if a := m.line.Load().active; a != nil && a.Name == manifest.Name && lower(manifest.Version, a.Version) && !mod.AllowDowngrade {
+	if a := m.line.Load().active; a != nil && a.Name == manifest.Name && module.Lower(manifest.Version, a.Version) && !mod.AllowDowngrade {
 		return refuse(&DowngradeError{manifest.Name, manifest.Version, a.Version})
 	}
 	if open >= maxOpen {

@@ -130,7 +130,7 @@ type DowngradeError struct {
 }
 
 func (e *DowngradeError) Error() string {
-	return fmt.Sprintf("policy %s: version %s is lower than %s, which is active; allow downgrades to load it all the same", e.Name, e.Version, e.Active)
+	return fmt.Sprintf("policy %s: version %s is lower than %s, which is there; allow downgrades to load it all the same", e.Name, e.Version, e.Active)
 }
 
 // Blame is the operator.
