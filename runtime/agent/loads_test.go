@@ -131,8 +131,8 @@ func TestReadsSpreadByLoad(t *testing.T) {
 			eventually(t, "the others hear that rank 0 is busy", func() bool { l := loads(2); return l[0] >= 3 && l[1] == 1 })
 			begin(1) // rank 1: rank 0 has work
 			eventually(t, "both hear of both", func() bool { return loads(1) == [2]policy.Load{3, 3} && loads(2) == [2]policy.Load{3, 3} })
-			begin(1) // rank 0: both are as busy, and it is its turn
-			begin(1) // rank 1, for the same reason: twice as much is the same bucket
+			begin(1)                        // rank 0: both are as busy, and it is its turn
+			begin(1)                        // rank 1, for the same reason: twice as much is the same bucket
 			for _, i := range []int{1, 3} { // rank 1 has no work left
 				ends[i]()
 				ends[i] = func() {}

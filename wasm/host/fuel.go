@@ -91,7 +91,7 @@ func (t *tank) trap(policy, hook string, err error) *Fault {
 	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get())), Fuel: t.used(), Limit: t.full, Err: err}
 	switch f.Cause {
 	case meter.ByFuel:
-		f.Reason = fmt.Sprintf("used up its fuel of %d; make it do less work, or have the operator give it more", t.full)
+		f.Reason = fmt.Sprintf("used up its fuel of %d", t.full)
 		f.Err = nil // the engine knows it as an unreachable instruction, which explains nothing
 	case meter.ByDepth:
 		f.Reason = fmt.Sprintf("its calls went deeper than %d frames", meter.Frames)

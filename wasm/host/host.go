@@ -20,8 +20,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -215,13 +217,24 @@ func validate(ctx context.Context, wasm []byte, name string, pages uint32) (err 
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(pages).WithDebugInfoEnabled(false))
 	defer func() { _ = r.Close(ctx) }() // it ran nothing
 	if _, err := r.CompileModule(ctx, wasm); err != nil {
-		return invalid(name, err)
+		return invalid(name, wasm, err)
 	}
 	return nil
 }
 
-func invalid(name string, err error) error {
-	return refuse("validation", name, "the module is not valid, or wants more than it may have").because(err)
+// functionOf is how the engine names a function that is not valid: by its index
+// among those of the module's own.
+var functionOf = regexp.MustCompile(`function\[(\d+)\]`)
+
+func invalid(name string, wasm []byte, err error) error {
+	e := refuse("validation", name, "the module is not valid, or wants more than it may have").because(err).fixed("build it with a compiler that makes valid WebAssembly")
+	if found := functionOf.FindStringSubmatch(err.Error()); found != nil {
+		imports, bad := module.Imports(wasm)
+		if index, err := strconv.Atoi(found[1]); err == nil && bad == nil {
+			e.Func = len(imports) + index // the preflight lets functions be imported, and nothing else
+		}
+	}
+	return e
 }
 
 // recovered makes a panic of the engine, which a module may provoke, an error.
@@ -259,7 +272,7 @@ func (p *Policy) start(ctx context.Context, wasm []byte, other Compiler) (err er
 func checkABI(r module.ABIRange) error {
 	low, high := r.Minors()
 	if low > high {
-		return refuse("manifest", "abi", "%s to %s is no range", r.Min, r.Max)
+		return refuse("manifest", "abi", "%s to %s is no range", r.Min, r.Max).fixed("write the lower version as min and the higher as max")
 	}
 	if low > abi.Minor {
 		return refuse("manifest", "abi", "the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor).fixed("build it for kvferry/%d.%d, or run it in a later kvferry", abi.Major, abi.Minor)
@@ -277,7 +290,7 @@ func checkMarker(wasm []byte) error {
 	for _, e := range exports {
 		if e.Name == module.Marker {
 			if e.Kind != module.Global {
-				return exported(module.Marker, "is a %s, want an immutable i32 global", e.Kind)
+				return exported(module.Marker, "is a %s, want an immutable i32 global", e.Kind).fixed("seal the module with kvferry policy build")
 			}
 			return nil
 		}
@@ -312,7 +325,7 @@ func (p *Policy) load(ctx context.Context, wasm []byte) error {
 	}
 	var err error
 	if p.compiled, err = p.runtime.CompileModule(ctx, wasm); err != nil {
-		return invalid(p.manifest.Name, err)
+		return invalid(p.manifest.Name, wasm, err)
 	}
 	if err := p.check(); err != nil {
 		return err
@@ -348,11 +361,11 @@ func (p *Policy) check() error {
 		if !slices.Equal(f.ParamTypes(), letters(params)) || !slices.Equal(f.ResultTypes(), letters(results)) {
 			e := refuse("import", m+"."+n, "its type is (%s) to (%s), want (%s) to (%s)", types(f.ParamTypes()), types(f.ResultTypes()), types(letters(params)), types(letters(results)))
 			e.Func = int(f.Index())
-			return e
+			return e.fixed("declare it as docs/abi.md, or WASI's preview 1, has it")
 		}
 	}
 	if _, ok := p.compiled.ExportedMemories()[exportMemory]; !ok {
-		return exported(exportMemory, "missing")
+		return exported(exportMemory, "missing").fixed("export the memory under that name")
 	}
 	functions := p.compiled.ExportedFunctions()
 	if _, ok := functions["_start"]; ok {
@@ -373,12 +386,12 @@ func (p *Policy) check() error {
 		t := want[name]
 		f, ok := functions[name]
 		if !ok {
-			return exported(name, "missing, though the manifest or the ABI has it")
+			return exported(name, "missing: no function of that name is exported, though the manifest or the ABI has one").fixed("export it, as the SDKs do, or take its hook out of the manifest")
 		}
 		if !slices.Equal(f.ParamTypes(), t[0]) || !slices.Equal(f.ResultTypes(), t[1]) {
 			e := exported(name, "its type is (%s) to (%s), want (%s) to (%s)", types(f.ParamTypes()), types(f.ResultTypes()), types(t[0]), types(t[1]))
 			e.Func = int(f.Index())
-			return e
+			return e.fixed("declare it as docs/abi.md and the SDKs do")
 		}
 	}
 	return nil

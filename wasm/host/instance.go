@@ -153,11 +153,11 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 	// No start function runs: none was exported under a name that would, and
 	// an anonymous instance shares nothing with another.
 	if i.mod, err = p.runtime.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
-		return i, refuse("instance", name, "cannot be made").because(err)
+		return i, refuse("instance", name, "cannot be made").because(err).fixed("keep data and elements within the memory and the tables that the module declares")
 	}
 	marker := i.mod.ExportedGlobal(module.Marker) // there: checkMarker saw it
 	if _, mutable := marker.(api.MutableGlobal); mutable || marker.Type() != api.ValueTypeI32 {
-		return i, exported(module.Marker, "want an immutable i32 global")
+		return i, exported(module.Marker, "want an immutable i32 global").fixed("seal the module with kvferry policy build")
 	}
 	i.memory = i.mod.Memory()
 	i.tank.left = i.mod.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put it there
@@ -175,7 +175,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 			if fault.Cause == meter.ByFuel {
 				e.Got, e.Limit = fault.Fuel, fault.Limit
 			}
-			return 0, e
+			return 0, e.fixed("do less, and nothing that can fail, before the first question")
 		}
 		if len(results) == 0 {
 			return 0, nil
@@ -191,7 +191,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 	}
 	i.at, i.began = uint32(at), i.memory.Size()
 	if i.at == 0 || i.at%8 != 0 || uint64(i.at)+uint64(arena) > uint64(i.began) {
-		return i, exported(exportArena, "answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.began)
+		return i, exported(exportArena, "answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.began).fixed("answer where so many bytes of the module's own begin, and grow the memory first, as the SDKs do")
 	}
 	for _, h := range p.manifest.Hooks {
 		i.hooks[h] = i.mod.ExportedFunction("kvferry_" + h)

@@ -22,7 +22,7 @@ type Error struct {
 	Got    uint64 // how many there are; OverLimit only
 	Limit  uint64 // how many may be; OverLimit only
 	Reason string // what is wrong with it; empty for OverLimit
-	Fix    string // what its author can do about it; empty where the bytes are broken
+	Fix    string // what its author can do about it
 }
 
 func (e *Error) Error() string {
@@ -51,5 +51,5 @@ func (e *Error) Fault() string { return "policy" }
 // malformed is bytes that are no module. It returns the struct, not the
 // interface, so that nothing here can make an error of a nil pointer.
 func malformed(at, fn int, what, why string, args ...any) *Error {
-	return &Error{Kind: Malformed, Offset: at, Func: fn, What: what, Reason: fmt.Sprintf(why, args...)}
+	return &Error{Kind: Malformed, Offset: at, Func: fn, What: what, Reason: fmt.Sprintf(why, args...), Fix: "build the module anew: its bytes are damaged, or no compiler made them"}
 }

@@ -232,7 +232,13 @@ func ReadManifest(b []byte) (Manifest, error) {
 	if found < 0 {
 		return Manifest{}, &Error{-1, "section " + ManifestSection, "missing: the module was not sealed"}
 	}
-	return ParseManifest(b[ss[found].nameEnd:ss[found].to])
+	at := ss[found].nameEnd
+	m, err := ParseManifest(b[at:ss[found].to])
+	var e *Error
+	if errors.As(err, &e) && e.Offset < 0 {
+		e.Offset = at
+	}
+	return m, err
 }
 
 // Start returns the byte offset of a module's start section, or -1.

@@ -3,6 +3,7 @@ package examine
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kvferry/kvferry/plan"
 	"github.com/kvferry/kvferry/plan/build"
@@ -50,7 +51,7 @@ func (e *Error) facts() []string {
 	if e.Limit != nil {
 		add("limit", *e.Limit)
 	}
-	if e.Fix != "" {
+	if e.Fix != "" && !strings.Contains(e.Message, e.Fix) {
 		add("to fix it:", e.Fix)
 	}
 	return out
@@ -129,7 +130,10 @@ func describe(err error) *Error {
 		case errors.Is(err, host.ErrTrap):
 			out.Kind, out.Fix = "trap", "read and write within memory, and check the numbers of a question before they are used as indices"
 		}
-		if fault.Limit > 0 {
+		switch frames := uint64(meter.Frames); {
+		case fault.Cause == meter.ByDepth:
+			out.Limit = &frames
+		case errors.Is(err, host.ErrFuel):
 			out.Got, out.Limit = &fault.Fuel, &fault.Limit
 		}
 	case errors.As(err, &unequal):

@@ -38,6 +38,7 @@ func Read(t testing.TB, folder string) []Question {
 			Hook   string              `json:"hook"`
 			Select *abi.SelectLayoutIn `json:"select_layout_in"`
 			Remap  *abi.RemapIn        `json:"remap_in"`
+			Route  *abi.RouteIn        `json:"route_in"`
 		}
 		if err := json.Unmarshal(text, &v); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -48,6 +49,8 @@ func Read(t testing.TB, folder string) []Question {
 			q.In, q.Candidates = v.Select.Encode(), len(v.Select.Candidates)
 		case v.Remap != nil:
 			q.In = v.Remap.Encode()
+		case v.Route != nil:
+			q.In = v.Route.Encode()
 		default:
 			t.Fatalf("%s: a vector of hook %q has no question that is read here", file, v.Hook)
 		}
