@@ -9,8 +9,9 @@ import (
 )
 
 // Fuel is what a guest may use, in the meter's units: some nanoseconds each at
-// most, half a nanosecond most often. It bounds how long a call lasts, and so
-// how long it can hold up a garbage collection. A zero field is the default.
+// most, half a nanosecond most often. It bounds how long a call lasts. How long a
+// garbage collection can be held up is bounded by the slices of it after which
+// guests pause (meter.DefaultSlice). A zero field is the default.
 type Fuel struct {
 	Start        uint64 // _initialize and the arena, once an instance
 	SelectLayout uint64 // of a call of the hook, as the next two
@@ -62,7 +63,7 @@ type Call struct {
 
 // tank is the fuel of an instance.
 type tank struct {
-	left interface {
+	left, rest interface {
 		Get() uint64
 		Set(uint64)
 	}
@@ -71,24 +72,30 @@ type tank struct {
 
 func (t *tank) fill(units uint64) {
 	t.full = units
-	t.left.Set(units)
+	fuel, rest := meter.Split(int64(units), meter.DefaultSlice)
+	t.left.Set(uint64(fuel))
+	t.rest.Set(uint64(rest))
 }
+
+// empty reports whether more was used than there was. A guest may come to its
+// end so, since not every charge stops it.
+func (t *tank) empty() bool { return int64(t.left.Get()+t.rest.Get()) < 0 }
 
 // used is what was used since fill. A trap for depth leaves no count behind.
 func (t *tank) used() uint64 {
-	left := int64(t.left.Get())
-	switch meter.Spent(left) {
+	left := t.left.Get() + t.rest.Get()
+	switch meter.Spent(int64(left)) {
 	case meter.ByDepth:
 		return 0
 	case meter.ByFuel:
 		return t.full
 	}
-	return t.full - min(uint64(left), t.full)
+	return t.full - min(left, t.full)
 }
 
 // trap says why a call trapped.
 func (t *tank) trap(policy, hook string, err error) *Fault {
-	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get())), Fuel: t.used(), Limit: t.full, Err: err}
+	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get()+t.rest.Get())), Fuel: t.used(), Limit: t.full, Err: err}
 	switch f.Cause {
 	case meter.ByFuel:
 		f.Reason = fmt.Sprintf("used up its fuel of %d", t.full)

@@ -175,7 +175,7 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		return nil, err
 	}
 	p.reuse = keeps == ""
-	metered, err := meter.Meter(wasm, meter.Options{Globals: true})
+	metered, err := meter.Meter(wasm, meter.Options{Globals: true, Slice: meter.DefaultSlice})
 	if err != nil {
 		return nil, err
 	}

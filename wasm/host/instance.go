@@ -94,7 +94,7 @@ func (i *instance) look() {
 	if !ok {
 		panic("host: the engine's modules do not show their globals")
 	}
-	for n := range m.NumGlobal() - 2 {
+	for n := range m.NumGlobal() - meter.Globals {
 		g := global{is: m.Global(n)}
 		if e, ok := i.mod.ExportedGlobal(meter.GlobalName(n)).(api.MutableGlobal); ok {
 			g.is = e
@@ -160,7 +160,8 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 		return i, exported(module.Marker, "want an immutable i32 global").fixed("seal the module with kvferry policy build")
 	}
 	i.memory = i.mod.Memory()
-	i.tank.left = i.mod.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put it there
+	i.tank.left = i.mod.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put both there
+	i.tank.rest = i.mod.ExportedGlobal(meter.Rest).(api.MutableGlobal)
 	i.tank.fill(p.opt.startFuel())
 	begin := func(name string, params ...uint64) (uint64, error) {
 		f := i.mod.ExportedFunction(name)
@@ -169,7 +170,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 		}
 		results, err := f.Call(ctx, params...)
 		p.flush(i.running)
-		if err != nil {
+		if err != nil || i.tank.empty() {
 			fault := i.tank.trap(p.manifest.Name, name, err)
 			e := exported(name, "%s", fault.Reason).because(fault.Err)
 			if fault.Cause == meter.ByFuel {
@@ -373,7 +374,7 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	took := time.Since(began)
 	p.flush(i.running)
 	status, low := uint32(i.stack[0]>>32), uint32(i.stack[0])
-	if err != nil {
+	if err != nil || i.tank.empty() {
 		err = i.tank.trap(p.manifest.Name, hook, err)
 	} else {
 		sound = true

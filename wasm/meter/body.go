@@ -33,8 +33,8 @@ func (s *scanner) open(fn int, b span) bool {
 		at := s.r.at
 		s.locals += uint64(s.r.u32("locals"))
 		s.r.valueType("locals")
-		// The pass adds two.
-		if s.r.err == nil && s.locals > 1<<32-3 {
+		// The pass adds three.
+		if s.r.err == nil && s.locals > 1<<32-4 {
 			s.r.fail(at, "locals", "more than 32 bits can count")
 		}
 	}

@@ -8,21 +8,25 @@
 //  1. Check the module.
 //  2. Let the engine validate it as it is: neither Check nor Meter knows types.
 //  3. Meter it and compile the result.
-//  4. Before each call, set the exported global Fuel to what the call may use.
-//  5. After a trap, Spent says by the same global why it happened. Throw the
+//  4. Before each call, set the exported globals Fuel and Rest to what the call may
+//     use (Split).
+//  5. After a trap, Spent says by the same globals why it happened. Throw the
 //     instance away: its memory, its call depth and its fuel are what the trap
-//     left.
+//     left. A call may also come to its end with less than no fuel left: what it
+//     did since the last place where that is looked at is bounded by the module's
+//     size. It has used more than it may, as if it had trapped there.
 //
-// What was used is what was set less what is left; after a trap of the guest's
+// What was used is what was set less what is left of both; after a trap of the guest's
 // own it may show less than was used, never more.
 //
 // A metered module behaves as the original does, but that it may trap for fuel
 // or depth, and does so at the same instruction with the same fuel left on every
-// engine. What it costs is a property of the module's bytes alone.
+// engine, and that it pauses (Options.Slice). What it costs is a property of the module's bytes alone.
 package meter
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,10 +36,16 @@ import (
 const (
 	// Fuel is a mutable i64 global: the units that are left.
 	Fuel = "kvferry_fuel"
+	// Rest is a mutable i64 global: the units beyond those of Fuel. Where Fuel is
+	// used up, the next slice of them moves there.
+	Rest = "kvferry_rest"
 	// Depth is a mutable i32 global: the frames that are left, of Frames. It is
 	// back at Frames when a call returns; after a trap it is not.
 	Depth = "kvferry_depth"
 )
+
+// Globals is how many globals Meter adds, behind all others.
+const Globals = 3
 
 // globalPrefix is what the names begin with under which Options.Globals exports.
 const globalPrefix = "kvferry_global_"
@@ -46,7 +56,7 @@ func GlobalName(index int) string { return globalPrefix + strconv.Itoa(index) }
 
 // Reserved reports whether a name is the meter's own.
 func Reserved(name string) bool {
-	return name == Fuel || name == Depth || strings.HasPrefix(name, globalPrefix)
+	return name == Fuel || name == Rest || name == Depth || strings.HasPrefix(name, globalPrefix)
 }
 
 // Cause is why a metered module trapped.
@@ -59,12 +69,12 @@ const (
 	ByDepth Cause = "depth" // its calls went too deep
 )
 
-// tooDeep is in the fuel global after a trap for depth. No charge goes as low,
-// and what is charged after it cannot wrap around.
+// tooDeep is in the fuel global after a trap for depth, and nothing rests then. No
+// charge goes as low, and what is charged after it cannot wrap around.
 const tooDeep = -1 << 62
 
-// Spent says why a metered module trapped, by what the trap left in the global
-// Fuel.
+// Spent says why a metered module trapped, by what the trap left in the globals
+// Fuel and Rest together.
 func Spent(left int64) Cause {
 	switch {
 	case left < tooDeep/2:
@@ -78,12 +88,26 @@ func Spent(left int64) Cause {
 // Most is the most fuel that may be set.
 const Most = math.MaxInt64
 
+// Split divides what a call may use into what the globals Fuel and Rest are set
+// to.
+func Split(units, slice int64) (fuel, rest int64) {
+	if slice <= 0 {
+		return units, 0
+	}
+	fuel = min(units, slice)
+	return fuel, units - fuel
+}
+
 // Options say how to meter.
 type Options struct {
 	// Fuel is what the global holds in a new instance: what its start function
 	// may use, and every call until the host sets the global. 0: nothing runs
 	// before that.
 	Fuel int64
+	// Slice is how much fuel is used at most between two pauses, in which the host
+	// can do what it cannot while a guest runs: stop the world for a garbage
+	// collection. 0: there are none but in long fills and copies.
+	Slice int64
 	// Globals exports every mutable number that the module keeps in a global of
 	// its own, by GlobalName, so that a host can put it back.
 	Globals bool
@@ -106,7 +130,10 @@ func Meter(wasm []byte, opt Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{m: m, fuel: uint64(len(m.globals)), depth: uint64(len(m.globals)) + 1, resultTypes: map[string]int{}}
+	w := &writer{m: m, fuel: uint64(len(m.globals)), rest: uint64(len(m.globals)) + 1, depth: uint64(len(m.globals)) + 2, slice: opt.Slice, typesAt: map[string]int{}}
+	if w.slice <= 0 {
+		w.slice = math.MaxInt64
+	}
 	q := &planner{s: &scanner{m: m}}
 	w.plans = make([]*plan, len(m.bodies))
 	for i, b := range m.bodies {
@@ -120,13 +147,18 @@ func Meter(wasm []byte, opt Options) ([]byte, error) {
 
 // writer puts the metered module together.
 type writer struct {
-	m           *module
-	plans       []*plan
-	weights     []int
-	fuel, depth uint64         // the globals' indices
-	types       []string       // added: result types of functions with several
-	resultTypes map[string]int // where in types
-	out         []byte
+	m          *module
+	plans      []*plan
+	weights    []int
+	slice      int64
+	fuel, rest uint64 // the globals' indices
+	depth      uint64
+	refill     uint64 // the added functions' indices
+	fill, copy uint64
+	added      []function
+	types      [][]byte       // added, encoded
+	typesAt    map[string]int // their indices
+	out        []byte
 }
 
 func (w *writer) module(opt Options) []byte {
@@ -134,14 +166,16 @@ func (w *writer) module(opt Options) []byte {
 	code := w.code() // first: it adds types
 	w.out = append(make([]byte, 0, len(m.b)+len(code)/2+256), m.b[:8]...)
 
-	globals := appendInt([]byte{typeI64, 1, opI64Const}, opt.Fuel)
+	fuel, rest := Split(opt.Fuel, opt.Slice)
+	globals := appendInt([]byte{typeI64, 1, opI64Const}, fuel)
+	globals = appendInt(append(globals, opEnd, typeI64, 1, opI64Const), rest)
 	globals = append(globals, opEnd, typeI32, 1, opI32Const)
 	globals = append(appendInt(globals, Frames), opEnd)
 	type exported struct {
 		name  string
 		index uint64
 	}
-	added := []exported{{Fuel, w.fuel}, {Depth, w.depth}}
+	added := []exported{{Fuel, w.fuel}, {Rest, w.rest}, {Depth, w.depth}}
 	for i := m.importedGlobals; opt.Globals && i < len(m.globals); i++ {
 		if m.mutable[i] && m.globals[i] <= typeI32 && m.globals[i] >= typeF64 {
 			added = append(added, exported{GlobalName(i), uint64(i)})
@@ -158,7 +192,7 @@ func (w *writer) module(opt Options) []byte {
 	// come before them.
 	missing := func(before int) {
 		if !seen[secGlobal] && before > orderOf(secGlobal) {
-			w.section(secGlobal, []byte{2}, globals)
+			w.section(secGlobal, []byte{3}, globals)
 			seen[secGlobal] = true
 		}
 		if !seen[secExport] && before > orderOf(secExport) {
@@ -180,13 +214,17 @@ func (w *writer) module(opt Options) []byte {
 		case secType:
 			n := &reader{b: m.b, at: s.from, to: s.to}
 			n.u32("types")
-			var types []byte
-			for _, t := range w.types {
-				types = append(appendUint(append(types, 0x60, 0), uint64(len(t))), t...)
+			w.section(secType, appendUint(nil, uint64(len(m.types)+len(w.types))), m.b[n.at:s.to], slices.Concat(w.types...))
+		case secFunction:
+			n := &reader{b: m.b, at: s.from, to: s.to}
+			n.u32("functions")
+			var kinds []byte
+			for _, f := range w.added {
+				kinds = appendUint(kinds, uint64(f.kind))
 			}
-			w.section(secType, appendUint(nil, uint64(len(m.types)+len(w.types))), m.b[n.at:s.to], types)
+			w.section(secFunction, appendUint(nil, uint64(len(m.bodies)+len(w.added))), m.b[n.at:s.to], kinds)
 		case secGlobal:
-			w.section(secGlobal, appendUint(nil, uint64(len(m.globals)-m.importedGlobals+2)), m.b[m.globalsFrom:s.to], globals)
+			w.section(secGlobal, appendUint(nil, uint64(len(m.globals)-m.importedGlobals+3)), m.b[m.globalsFrom:s.to], globals)
 		case secExport:
 			w.section(secExport, appendUint(nil, uint64(m.exports+len(added))), m.b[m.exportsFrom:s.to], exports)
 		case secCode:

@@ -27,6 +27,7 @@ func metered(t *testing.T, wasm []byte) *module {
 // patch renames the meter's exports, whose names no module may have.
 func patch(wasm []byte) []byte {
 	out := bytes.Replace(wasm, []byte(Fuel), []byte("kvferry_FUEL"), 1)
+	out = bytes.Replace(out, []byte(Rest), []byte("kvferry_REST"), 1)
 	return bytes.Replace(out, []byte(Depth), []byte("kvferry_DEPTH"), 1)
 }
 
@@ -51,9 +52,9 @@ func ids(m *module) (out []byte) {
 // The globals and the exports are added where their sections belong, and to
 // them where they are there already, empty ones included.
 func TestMeterAddsGlobals(t *testing.T) {
-	globals := "\x7e\x01\x42\x07\x0b\x7f\x01\x41\xe8\x07\x0b" // i64 mutable 7, i32 mutable 1000
+	globals := "\x7e\x01\x42\x07\x0b\x7e\x01\x42\x00\x0b\x7f\x01\x41\xe8\x07\x0b" // i64 mutable 7 and 0, i32 mutable 1000
 	exports := func(first byte) string {
-		return "\x0ckvferry_FUEL\x03" + string(first) + "\x0dkvferry_DEPTH\x03" + string(first+1)
+		return "\x0ckvferry_FUEL\x03" + string(first) + "\x0ckvferry_REST\x03" + string(first+1) + "\x0dkvferry_DEPTH\x03" + string(first+2)
 	}
 	empty := func(ids ...byte) []byte {
 		out := []byte(sample.Header)
@@ -68,17 +69,17 @@ func TestMeterAddsGlobals(t *testing.T) {
 		order           []byte
 		globals, export string
 	}{
-		{"no sections", empty(), []byte{6, 7}, "\x02" + globals, "\x02" + exports(0)},
-		{"an empty global section", empty(6), []byte{6, 7}, "\x02" + globals, "\x02" + exports(0)},
-		{"an empty export section", empty(7), []byte{6, 7}, "\x02" + globals, "\x02" + exports(0)},
-		{"all sections, empty", empty(1, 2, 3, 4, 5, 6, 7, 9, 12, 10, 11), []byte{1, 2, 3, 4, 5, 6, 7, 9, 12, 10, 11}, "\x02" + globals, "\x02" + exports(0)},
-		{"sections around them", empty(1, 5, 9, 12, 10, 11), []byte{1, 5, 6, 7, 9, 12, 10, 11}, "\x02" + globals, "\x02" + exports(0)},
-		{"a data count alone", empty(12), []byte{6, 7, 12}, "\x02" + globals, "\x02" + exports(0)},
-		{"a count with a long number", append([]byte(sample.Header), sample.Section(6, []byte{0x80, 0x80, 0})...), []byte{6, 7}, "\x02" + globals, "\x02" + exports(0)},
-		{"globals of its own", sound(nil), []byte{1, 3, 4, 5, 6, 7, 9, 10, 11}, "\x03\x7f\x01\x41\x00\x0b" + globals, "\x04\x01f\x00\x00\x06memory\x02\x00" + exports(1)},
+		{"no sections", empty(), []byte{6, 7}, "\x03" + globals, "\x03" + exports(0)},
+		{"an empty global section", empty(6), []byte{6, 7}, "\x03" + globals, "\x03" + exports(0)},
+		{"an empty export section", empty(7), []byte{6, 7}, "\x03" + globals, "\x03" + exports(0)},
+		{"all sections, empty", empty(1, 2, 3, 4, 5, 6, 7, 9, 12, 10, 11), []byte{1, 2, 3, 4, 5, 6, 7, 9, 12, 10, 11}, "\x03" + globals, "\x03" + exports(0)},
+		{"sections around them", empty(1, 5, 9, 12, 10, 11), []byte{1, 5, 6, 7, 9, 12, 10, 11}, "\x03" + globals, "\x03" + exports(0)},
+		{"a data count alone", empty(12), []byte{6, 7, 12}, "\x03" + globals, "\x03" + exports(0)},
+		{"a count with a long number", append([]byte(sample.Header), sample.Section(6, []byte{0x80, 0x80, 0})...), []byte{6, 7}, "\x03" + globals, "\x03" + exports(0)},
+		{"globals of its own", sound(nil), []byte{1, 3, 4, 5, 6, 7, 9, 10, 11}, "\x04\x7f\x01\x41\x00\x0b" + globals, "\x05\x01f\x00\x00\x06memory\x02\x00" + exports(1)},
 		{"imported globals", sound(func(m *sample.Module) {
 			m.Imports = []sample.Import{{Module: "m", Name: "n", Rest: []byte{3, sample.I32, 0}}}
-		}), []byte{1, 2, 3, 4, 5, 6, 7, 9, 10, 11}, "\x03\x7f\x01\x41\x00\x0b" + globals, "\x04\x01f\x00\x00\x06memory\x02\x00" + exports(2)},
+		}), []byte{1, 2, 3, 4, 5, 6, 7, 9, 10, 11}, "\x04\x7f\x01\x41\x00\x0b" + globals, "\x05\x01f\x00\x00\x06memory\x02\x00" + exports(2)},
 	} {
 		m := metered(t, c.wasm)
 		if got := ids(m); !slices.Equal(got, c.order) {
@@ -121,7 +122,7 @@ func TestForgedFuel(t *testing.T) {
 			t.Errorf("%s: error %v, want one about the index", name, err)
 		}
 	}
-	for _, name := range []string{Fuel, Depth} {
+	for _, name := range []string{Fuel, Rest, Depth} {
 		for what, wasm := range map[string][]byte{
 			"export": sound(func(m *sample.Module) { m.Exports[0].Name = name }),
 			"import": sound(func(m *sample.Module) { m.Imports = []sample.Import{{Module: "", Name: name, Rest: []byte{0, 1}}} }),
@@ -210,54 +211,58 @@ func TestMeterLeavesNoEmptyEnd(t *testing.T) {
 
 // What becomes of functions, byte by byte.
 func TestForms(t *testing.T) {
-	const fuel, depth = 1, 2
+	const fuel, rest, depth = 1, 2, 3
+	const refill, fill, copying = 2, 3, 3 // functions, behind two others
 	globalGet := sample.Op(opGlobalGet, fuel)
 	globalSet := sample.Op(opGlobalSet, fuel)
 	param := sample.Op(opLocalGet, 0)
 	zero := sample.Const64(0)
-	take := func(cost int64) []byte { // from the global
-		return sample.Code(globalGet, sample.Const64(cost), []byte{opI64Sub}, globalSet, globalGet, zero, []byte{opI64LtS})
+	end := []byte{opEnd}
+	empty := func(op byte) []byte { return []byte{op, sample.Empty} }
+	inner := []byte{opBlock, sample.I32}
+	many := bytes.Repeat([]byte{0x45}, 20)
+	spend := func(cost int64) []byte { // from the global
+		return sample.Code(globalGet, sample.Const64(cost), []byte{opI64Sub}, globalSet)
 	}
-	cached := func(cost int64) []byte { // from local 1
-		return sample.Code(sample.Op(opLocalGet, 1), sample.Const64(cost), []byte{opI64Sub}, sample.Op(opLocalTee, 1), zero, []byte{opI64LtS})
-	}
+	below := sample.Code(globalGet, zero, []byte{opI64LtS})
+	filled := sample.Code(empty(opIf), sample.Op(opCall, refill), end)
+	// From local 1.
 	load := sample.Code(globalGet, sample.Op(opLocalSet, 1))
 	store := sample.Code(sample.Op(opLocalGet, 1), globalSet)
-	many := bytes.Repeat([]byte{0x45}, 20)
-	block := []byte{opBlock, sample.Empty}
-	inner := []byte{opBlock, sample.I32}
-	end := []byte{opEnd}
-	// With two charges: the ways from the first to the trap, and of the second.
-	two := sample.Code(end, sample.Op(opBr, 1), end, end)
+	take := func(cost int64) []byte {
+		return sample.Code(sample.Op(opLocalGet, 1), sample.Const64(cost), []byte{opI64Sub}, sample.Op(opLocalTee, 1), zero, []byte{opI64LtS})
+	}
+	refilled := sample.Code(empty(opIf), store, sample.Op(opCall, refill), load, end)
+	begin := func(cost int64) []byte {
+		return sample.Code(empty(opBlock), empty(opLoop), sample.Op(opLocalGet, 2), empty(opIf), sample.Const(0), sample.Op(opLocalSet, 2),
+			store, sample.Op(opCall, refill), load, sample.Op(opLocalGet, 1), sample.Const64(cost), []byte{opI64Add}, sample.Op(opLocalSet, 1), end,
+			empty(opBlock), empty(opLoop), take(cost), sample.Op(opBrIf, 1))
+	}
+	done := sample.Code(end, sample.Op(opBr, 2), end, sample.Const(1), sample.Op(opLocalSet, 2), sample.Op(opBr, 0), end, []byte{opUnreachable}, end)
+	size := sample.Code(sample.Op(opLocalTee, 1), globalGet, sample.Op(opLocalGet, 1), []byte{opI64ExtendU}, sample.Const64(2), []byte{opI64ShrU, opI64Sub}, globalSet, below, filled)
 	for _, c := range []struct {
 		name       string
 		code, want []byte // want without declarations
 		added      int    // locals
 	}{
 		{"a small leaf", sample.Code(param, []byte{0x45}), sample.Code(param, []byte{0x45, opEnd}), 0},
-		{"charged on entry", sample.Code(param, many), sample.Code(
-			block, take(23), sample.Op(opBrIf, 0), inner, param, many, end, []byte{opReturn}, end, []byte{opUnreachable, opEnd}), 0},
-		{"a loop", sample.Code([]byte{opLoop, sample.Empty}, param, []byte{opBrIf, 0}, param, []byte{opReturn, opEnd}, sample.Const(1)), sample.Code(
-			block, block, block, load, cached(3), sample.Op(opBrIf, 0), inner,
-			[]byte{opLoop, sample.Empty}, cached(4), sample.Op(opBrIf, 3), param, []byte{opBrIf, 0},
-			param, sample.Op(opBr, 1), []byte{opEnd}, sample.Const(1),
-			end, store, []byte{opReturn}, two, store, []byte{opUnreachable, opEnd}), 1},
-		{"a loop with a call", sample.Code([]byte{opLoop, sample.Empty}, sample.Op(opCall, 1), param, []byte{opBrIf, 0, opEnd}, param), sample.Code(
-			block, block, block, load, cached(3), sample.Op(opBrIf, 0), inner,
-			[]byte{opLoop, sample.Empty}, cached(costCall+2), sample.Op(opBrIf, 3), store, sample.Op(opCall, 1), load, param, []byte{opBrIf, 0, opEnd}, param,
-			end, store, []byte{opReturn}, two, store, []byte{opUnreachable, opEnd}), 1},
-		{"a size", sample.Code(param, param, param, []byte{opMisc, 11, 0}, param), sample.Code(
-			block, block, block, take(costEntry+4+costBulk), sample.Op(opBrIf, 0), inner, param, param, param,
-			sample.Op(opLocalTee, 1), globalGet, sample.Op(opLocalGet, 1), []byte{opI64ExtendU}, sample.Const64(2), []byte{opI64ShrU, opI64Sub}, globalSet, globalGet, zero, []byte{opI64LtS}, sample.Op(opBrIf, 2),
-			[]byte{opMisc, 11, 0}, param,
-			end, []byte{opReturn}, two, []byte{opUnreachable, opEnd}), 1},
+		{"a leaf", sample.Code(param, many), sample.Code(spend(23), inner, param, many, end, end), 0},
+		{"a loop", sample.Code(empty(opLoop), param, []byte{opBrIf, 0}, param, []byte{opReturn, opEnd}, sample.Const(1)), sample.Code(
+			load, take(3), refilled, inner, begin(4), param, []byte{opBrIf, 0}, param, sample.Op(opBr, 4), done, sample.Const(1), end, store, end), 2},
+		{"a loop with a call", sample.Code(empty(opLoop), sample.Op(opCall, 1), param, []byte{opBrIf, 0, opEnd}, param), sample.Code(
+			load, take(3), refilled, inner, begin(costCall+2), store, sample.Op(opCall, 1), load, param, []byte{opBrIf, 0}, done, param, end, store, end), 2},
+		{"branches out of a loop", sample.Code(empty(opBlock), empty(opLoop), param, []byte{opBrIf, 1}, param, []byte{opBrTable, 2, 0, 1, 2, opEnd, opEnd}, param), sample.Code(
+			load, take(3), refilled, inner, empty(opBlock), begin(4), param, []byte{opBrIf, 4}, param, []byte{opBrTable, 2, 0, 4, 5}, done, end, param, end, store, end), 2},
+		{"a fill", sample.Code(param, param, param, []byte{opMisc, 11, 0}, param), sample.Code(
+			spend(costEntry+4+costBulk), inner, param, param, param, size, sample.Op(opCall, fill), param, end, end), 1},
+		{"a copy", sample.Code(param, param, param, []byte{opMisc, 10, 0, 0}, param), sample.Code(
+			spend(costEntry+4+costBulk), inner, param, param, param, size, sample.Op(opCall, copying), param, end, end), 1},
 		{"recursion", sample.Code(param, sample.Op(opCall, 0)), sample.Code(
-			block, take(costEntry+1+costCall), sample.Op(opBrIf, 0),
+			spend(costEntry+1+costCall), below, filled,
 			sample.Op(opGlobalGet, depth), sample.Const(1), []byte{opI32Sub}, sample.Op(opGlobalSet, depth), sample.Op(opGlobalGet, depth), sample.Const(0),
-			[]byte{opI32LtS, opIf, sample.Empty}, sample.Const64(tooDeep), globalSet, []byte{opUnreachable, opEnd},
+			[]byte{opI32LtS}, empty(opIf), sample.Const64(tooDeep), globalSet, zero, sample.Op(opGlobalSet, rest), []byte{opUnreachable, opEnd},
 			inner, param, sample.Op(opCall, 0), end,
-			sample.Op(opGlobalGet, depth), sample.Const(1), []byte{opI32Add}, sample.Op(opGlobalSet, depth),
-			[]byte{opReturn}, end, []byte{opUnreachable, opEnd}), 0},
+			sample.Op(opGlobalGet, depth), sample.Const(1), []byte{opI32Add}, sample.Op(opGlobalSet, depth), end), 0},
 	} {
 		m := metered(t, code(c.code))
 		s := &scanner{m: m}
@@ -277,7 +282,7 @@ func TestResultTypes(t *testing.T) {
 	two := sample.Type{Params: []byte{sample.I32}, Results: []byte{sample.I64, sample.I32}}
 	loop := sample.Code([]byte{opLoop, sample.Empty}, sample.Op(opLocalGet, 0), []byte{opBrIf, 0, opEnd}, sample.Const64(1), sample.Const(2))
 	m := metered(t, (&sample.Module{Types: []sample.Type{two}, Funcs: []sample.Function{{Code: loop}, {Code: loop}}}).Bytes())
-	if got := find(t, m, secType, ""); string(got) != "\x02\x60\x01\x7f\x02\x7e\x7f\x60\x00\x02\x7e\x7f" {
+	if got := find(t, m, secType, ""); string(got) != "\x03\x60\x01\x7f\x02\x7e\x7f\x60\x00\x00\x60\x00\x02\x7e\x7f" {
 		t.Errorf("types %q", got)
 	}
 }

@@ -28,6 +28,9 @@ type plan struct {
 	calls  []uint32
 	// indirect says that it calls through tables.
 	indirect bool
+	leaf     bool // it calls nothing
+	fills    bool // it fills memory, or copies it
+	copies   bool
 }
 
 const (
@@ -41,28 +44,38 @@ type editKind byte
 
 const (
 	// In the order in which they go to one place.
-	editReload editKind = iota // fuel is read back after a call
-	editCharge                 // value units are charged
-	editStore                  // fuel is written back before a call
-	editSize                   // the size on top of the stack is charged, shifted by value
-	editReturn                 // a return is replaced; its byte is left out
+	editReload  editKind = iota // fuel is read back after a call
+	editLoopEnd                 // what is around a loop ends
+	editCharge                  // the bucket is charged
+	editRound                   // the bucket is charged at the head of a loop that has something around it
+	editCheck                   // the bucket is charged, and refilled for where that leaves less than nothing
+	editLoop                    // what is around a loop begins; its type is text
+	editStore                   // fuel is written back before a call
+	editSize                    // the size on top of the stack is charged, shifted by value
+	editReturn                  // a return is replaced by a branch to label value
+	editReplace                 // an instruction is replaced by text
+	editFill                    // an instruction that fills memory is replaced by a call
+	editCopy                    // and one that copies it
 )
 
 type edit struct {
-	at    int // offset into the module
-	depth int // blocks open there
-	kind  editKind
-	value int64
+	at     int // offset into the module
+	kind   editKind
+	skip   int   // bytes there that are left out
+	value  int64 // a cost, a shift or a label
+	bucket int   // whose cost the value is to be
+	text   []byte
 }
 
 // bucket is a stretch of code that runs as a whole once it is entered, but for
 // traps, and what was merged into it.
 type bucket struct {
-	at, depth int
-	cost      int64
-	merged    int64 // the part of cost that may not run
-	parent    int   // the bucket that always runs before this one
-	own       bool  // charged where it starts
+	at     int
+	cost   int64
+	merged int64    // the part of cost that may not run
+	parent int      // the bucket that always runs before this one
+	own    bool     // charged where it starts
+	kind   editKind // how
 }
 
 // region is an open block, loop or condition, or the function.
@@ -71,6 +84,8 @@ type region struct {
 	leaks bool // something in it leaves it other than by its end
 	outer int  // the bucket in which it starts
 	first int  // the first bucket within
+	// around says that three blocks go around it: it is a loop.
+	around bool
 }
 
 type planner struct {
@@ -88,7 +103,7 @@ func (q *planner) plan(fn int, body span) (*plan, *Error) {
 	if !s.open(fn, body) {
 		return nil, s.r.err
 	}
-	q.p = &plan{size: body.to - body.from, locals: s.locals, groups: s.groups, decls: s.decls, code: s.code}
+	q.p = &plan{size: body.to - body.from, locals: s.locals, groups: s.groups, decls: s.decls, code: s.code, leaf: true}
 	q.buckets = append(q.buckets[:0], bucket{at: s.code, cost: costEntry, own: true})
 	q.regions = append(q.regions[:0], region{first: 1})
 	q.current, q.dead = 0, false
@@ -104,7 +119,12 @@ func (q *planner) plan(fn int, body span) (*plan, *Error) {
 		}
 		q.p.total += b.cost
 		if i > 0 && b.cost > 0 {
-			q.p.edits = append(q.p.edits, edit{b.at, b.depth, editCharge, b.cost})
+			q.p.edits = append(q.p.edits, edit{at: b.at, kind: b.kind, value: b.cost})
+		}
+	}
+	for i := range q.p.edits {
+		if d := &q.p.edits[i]; d.kind == editLoop {
+			d.value = q.buckets[d.bucket].cost
 		}
 	}
 	q.p.entry = q.buckets[0].cost
@@ -125,7 +145,7 @@ func (q *planner) instruction() {
 		if !q.dead && s.op == opLoop {
 			q.p.loops = true
 			q.start(q.current)
-			q.buckets[q.current].own = true
+			q.loop()
 		} else if !q.dead && s.op == opIf {
 			q.start(q.current)
 		}
@@ -140,13 +160,18 @@ func (q *planner) instruction() {
 		q.regions = q.regions[:len(q.regions)-1]
 		q.settle(g.first)
 		q.dead, q.current = g.dead, g.outer
+		if g.around {
+			q.edit(edit{at: s.r.at, kind: editLoopEnd})
+		}
 		if !q.dead && g.leaks && len(q.regions) > 0 {
 			q.start(g.outer)
 		}
 	case opBr, opBrTable:
+		q.relabel()
 		q.leave(int(s.label))
 		q.dead = true
 	case opBrIf:
+		q.relabel()
 		q.leave(int(s.label))
 		if !q.dead {
 			q.start(q.current)
@@ -154,7 +179,7 @@ func (q *planner) instruction() {
 	case opReturn:
 		q.leave(len(q.regions))
 		if !q.dead {
-			q.edit(editReturn, s.start, 0)
+			q.edit(edit{at: s.start, kind: editReturn, value: int64(q.label(len(q.regions) - 1))})
 		}
 		q.dead = true
 	case opUnreachable:
@@ -164,7 +189,15 @@ func (q *planner) instruction() {
 	default:
 		if shift, ok := bulkShift(s.op); ok && !q.dead {
 			q.p.sizes = true
-			q.edit(editSize, s.start, int64(shift))
+			q.edit(edit{at: s.start, kind: editSize, value: int64(shift)})
+			switch s.op {
+			case opMemoryFill:
+				q.p.fills = true
+				q.edit(edit{at: s.start, kind: editFill, skip: s.r.at - s.start})
+			case opMemoryCopy:
+				q.p.copies = true
+				q.edit(edit{at: s.start, kind: editCopy, skip: s.r.at - s.start})
+			}
 		}
 	}
 }
@@ -174,6 +207,7 @@ func (q *planner) call() {
 	if q.dead {
 		return
 	}
+	q.p.leaf = false
 	switch {
 	case s.op == opCallIndirect:
 		q.p.indirect = true
@@ -182,18 +216,64 @@ func (q *planner) call() {
 	default:
 		q.p.calls = append(q.p.calls, s.index)
 	}
-	q.edit(editStore, s.start, 0)
-	q.edit(editReload, s.r.at, 0)
+	q.edit(edit{at: s.start, kind: editStore})
+	q.edit(edit{at: s.r.at, kind: editReload})
 }
 
-func (q *planner) edit(k editKind, at int, value int64) {
-	q.p.edits = append(q.p.edits, edit{at, q.s.depth(), k, value})
+func (q *planner) edit(d edit) { q.p.edits = append(q.p.edits, d) }
+
+// around is how many blocks the pass puts around a loop.
+const around = 3
+
+// loop plans the head of the loop that the current instruction begins. One with
+// parameters is left as it is, and refills within.
+func (q *planner) loop() {
+	s := q.s
+	b, g := &q.buckets[q.current], &q.regions[len(q.regions)-1]
+	b.own, b.kind = true, editCheck
+	if s.takes > 0 {
+		return
+	}
+	b.kind, g.around = editRound, true
+	q.edit(edit{at: s.start, kind: editLoop, text: s.m.b[s.start+1 : s.r.at], bucket: q.current})
+}
+
+// label is what a label becomes: blocks that the pass puts around loops are
+// counted.
+func (q *planner) label(l int) int {
+	to := l
+	for i := len(q.regions) - 1; i > len(q.regions)-1-l; i-- {
+		if q.regions[i].around {
+			to += around
+		}
+	}
+	return to
+}
+
+// relabel plans for a branch out of loops.
+func (q *planner) relabel() {
+	s := q.s
+	if q.label(int(s.label)) == int(s.label) {
+		return
+	}
+	r := &reader{b: s.r.b, at: s.start + 1, to: s.r.at}
+	text := []byte{byte(s.op)}
+	n := 1
+	if s.op == opBrTable {
+		n = int(r.u32("labels"))
+		text = appendUint(text, uint64(n))
+		n++
+	}
+	for range n {
+		text = appendUint(text, uint64(q.label(int(r.u32("label")))))
+	}
+	q.edit(edit{at: s.start, kind: editReplace, skip: s.r.at - s.start, text: text})
 }
 
 // start begins a bucket behind the current instruction.
 func (q *planner) start(parent int) {
 	q.current = len(q.buckets)
-	q.buckets = append(q.buckets, bucket{at: q.s.r.at, depth: q.s.depth(), parent: parent})
+	q.buckets = append(q.buckets, bucket{at: q.s.r.at, parent: parent, kind: editCharge})
 }
 
 // leave notes that the regions inside the one with the label are left.

@@ -53,7 +53,7 @@ func steps(t *testing.T, m *module, fn int, body span) map[int]*step {
 func walk(t *testing.T, p *plan, all map[int]*step, end int, r *rand.Rand) (rounds int) {
 	charges := map[int]int64{}
 	for _, d := range p.edits {
-		if d.kind == editCharge {
+		if d.kind == editCharge || d.kind == editRound || d.kind == editCheck {
 			charges[d.at] += d.value
 		}
 	}
@@ -189,7 +189,7 @@ func TestPlanMerges(t *testing.T) {
 	} {
 		var charges []int64
 		for _, d := range c.p.edits {
-			if d.kind == editCharge {
+			if d.kind == editCharge || d.kind == editRound || d.kind == editCheck {
 				charges = append(charges, d.value)
 			}
 		}

@@ -6,11 +6,15 @@ func (w *writer) code() []byte {
 	for _, b := range w.m.bodies {
 		size += b.to - b.from
 	}
-	out := appendUint(make([]byte, 0, size+size/2+16), uint64(len(w.plans)))
+	w.add()
+	out := appendUint(make([]byte, 0, size+size/2+16), uint64(len(w.plans)+len(w.added)))
 	var f []byte
 	for i := range w.plans {
 		f = w.function(f[:0], i)
 		out = append(appendUint(out, uint64(len(f))), f...)
+	}
+	for _, f := range w.added {
+		out = append(appendUint(out, uint64(len(f.body))), f.body...)
 	}
 	return out
 }
@@ -20,27 +24,37 @@ func (w *writer) code() []byte {
 // A leaf that loops nowhere and costs no more than a call stays as it is: the
 // calls pay for it. All others become
 //
-//	block                  the trap
-//	  block ... block      one for each charge, the entry's innermost
-//	    charge the entry   where there is not enough, br_if to its block
-//	    count the frame
-//	    block (results)
-//	      the body         charges br_if to their blocks, returns are branches
-//	    end
-//	    write fuel back, give the frame back
-//	    return
-//	  end
-//	  br to the trap       and so on for each charge
-//	  ...
-//	  end
+//	charge the entry       where that leaves less than nothing, call refill
+//	count the frame
+//	block (results)
+//	  the body             returns are branches
 //	end
-//	write fuel back
-//	unreachable
+//	write fuel back, give the frame back
 //
-// A block of its own for each charge looks like waste. But a conditional branch
-// to a place with other ways to it is compiled by wazero into twice the
-// instructions (it splits the edge, and the new branch is no longer fused with
-// its comparison), in every round of every loop.
+// and each loop of the body
+//
+//	block (results)
+//	  loop                 if a round could not be paid for, refill and give its charge back
+//	    block
+//	      loop (results)   where charging a round leaves less than nothing,
+//	        the body       br_if out of the block
+//	      end
+//	      br out with the results
+//	    end
+//	    br to the outer loop
+//	  end
+//	  unreachable
+//	end
+//
+// The refill is where the loop is not, since a call among its values would have
+// the engine keep them in memory in every round. The way there is a block that
+// nothing else leads to, since a conditional branch to a place with other ways to
+// it is compiled by wazero into twice the instructions (it splits the edge, and
+// the new branch is no longer fused with its comparison).
+//
+// Charges within, where neither a loop nor the function begins, are not looked
+// at, nor that of a function which neither loops nor calls: what runs until the
+// next that is, is bounded by the functions' sizes.
 //
 // In a function that loops, fuel is in a local: a load and a store of the global
 // in each round would cost more than many loops do. It is written back before
@@ -51,53 +65,40 @@ func (w *writer) function(out []byte, i int) []byte {
 	if len(p.edits) == 0 && p.total <= costCall+costEntry {
 		return append(out, w.m.b[body.from:body.to]...)
 	}
-	charges := 1
-	for _, d := range p.edits {
-		if d.kind == editCharge || d.kind == editSize {
-			charges++
-		}
-	}
 	e := &emitter{w: w, p: p, weight: w.weights[i], cached: p.loops, fuel: p.locals, size: p.locals, out: out}
 	if e.cached {
 		e.size++
 	}
+	e.spent = e.size
+	if p.sizes {
+		e.spent++
+	}
 	e.declare()
-	if charges > 1 {
-		e.op(opBlock, typeEmpty)
-	}
-	for range charges {
-		e.op(opBlock, typeEmpty)
-	}
 	if e.cached {
 		e.index(opGlobalGet, w.fuel)
 		e.index(opLocalSet, e.fuel)
 	}
-	e.take(p.entry)
-	e.trap(0)
+	if p.leaf && !p.loops {
+		e.spend(p.entry)
+	} else {
+		e.take(p.entry)
+		e.refill()
+	}
 	e.enter()
 	e.op(opBlock)
 	e.out = w.blockType(e.out, w.m.types[w.m.funcs[w.m.imported+i]].results)
 	at := p.code
 	for _, d := range p.edits {
-		e.out = append(e.out, w.m.b[at:d.at]...)
-		at = d.at
-		if e.edit(d) {
-			at++
+		if d.at > at { // not in an instruction that was replaced
+			e.out = append(e.out, w.m.b[at:d.at]...)
+			at = d.at
 		}
+		at += e.edit(d)
 	}
 	e.out = append(e.out, w.m.b[at:body.to]...) // its end is the block's
 	e.store()
 	e.leave()
-	e.op(opReturn, opEnd)
-	for left := charges - 1; left > 0; left-- {
-		e.index(opBr, uint64(left))
-		e.op(opEnd)
-	}
-	if charges > 1 {
-		e.op(opEnd)
-	}
-	e.store()
-	e.op(opUnreachable, opEnd)
+	e.op(opEnd)
 	return e.out
 }
 
@@ -109,13 +110,20 @@ func (w *writer) blockType(out, results []byte) []byte {
 	case 1:
 		return append(out, results[0])
 	}
-	at, ok := w.resultTypes[string(results)]
+	return appendInt(out, int64(w.typeOf(nil, results)))
+}
+
+// typeOf is the index of a function type, which it adds.
+func (w *writer) typeOf(params, results []byte) int {
+	t := append(appendUint([]byte{0x60}, uint64(len(params))), params...)
+	t = append(appendUint(t, uint64(len(results))), results...)
+	at, ok := w.typesAt[string(t)]
 	if !ok {
-		at = len(w.types)
-		w.resultTypes[string(results)] = at
-		w.types = append(w.types, string(results))
+		at = len(w.m.types) + len(w.types)
+		w.typesAt[string(t)] = at
+		w.types = append(w.types, t)
 	}
-	return appendInt(out, int64(len(w.m.types)+at))
+	return at
 }
 
 // emitter writes the instructions that the pass adds to one function.
@@ -126,7 +134,7 @@ type emitter struct {
 	weight int    // frames that the function counts for
 	fuel   uint64 // local
 	size   uint64 // local, where sizes are charged
-	traps  uint64 // charges so far
+	spent  uint64 // local, where there are loops: a round could not be paid for
 	out    []byte
 }
 
@@ -143,6 +151,9 @@ func (e *emitter) declare() {
 	if e.p.sizes {
 		added = append(added, 1, typeI32)
 	}
+	if e.p.loops {
+		added = append(added, 1, typeI32)
+	}
 	e.out = appendUint(e.out, uint64(e.p.groups+len(added)/2))
 	e.out = append(e.out, e.w.m.b[e.p.decls:e.p.code]...)
 	e.out = append(e.out, added...)
@@ -157,6 +168,15 @@ func (e *emitter) get() {
 	}
 }
 
+// set pops what fuel becomes.
+func (e *emitter) set() {
+	if e.cached {
+		e.index(opLocalSet, e.fuel)
+	} else {
+		e.index(opGlobalSet, e.w.fuel)
+	}
+}
+
 // less subtracts what is on top of the stack and pushes whether fuel is negative
 // now.
 func (e *emitter) less() {
@@ -164,8 +184,8 @@ func (e *emitter) less() {
 	if e.cached {
 		e.index(opLocalTee, e.fuel)
 	} else {
-		e.index(opGlobalSet, e.w.fuel)
-		e.index(opGlobalGet, e.w.fuel)
+		e.set()
+		e.get()
 	}
 	e.constant(opI64Const, 0)
 	e.op(opI64LtS)
@@ -178,11 +198,29 @@ func (e *emitter) take(cost int64) {
 	e.less()
 }
 
-// trap branches to the trap where a charge left too little. Blocks is how many
-// are open inside the charges' own.
-func (e *emitter) trap(blocks int) {
-	e.index(opBrIf, uint64(blocks)+e.traps)
-	e.traps++
+// spend charges a fixed cost and leaves it at that.
+func (e *emitter) spend(cost int64) {
+	e.get()
+	e.constant(opI64Const, cost)
+	e.op(opI64Sub)
+	e.set()
+}
+
+// refill calls for more where a charge has left less than nothing.
+func (e *emitter) refill() {
+	e.op(opIf, typeEmpty)
+	e.store()
+	e.index(opCall, e.w.refill)
+	e.reload()
+	e.op(opEnd)
+}
+
+// reload reads fuel from the global.
+func (e *emitter) reload() {
+	if e.cached {
+		e.index(opGlobalGet, e.w.fuel)
+		e.index(opLocalSet, e.fuel)
+	}
 }
 
 // store writes fuel back into the global.
@@ -207,6 +245,8 @@ func (e *emitter) enter() {
 	e.op(opI32LtS, opIf, typeEmpty)
 	e.constant(opI64Const, tooDeep)
 	e.index(opGlobalSet, e.w.fuel)
+	e.constant(opI64Const, 0)
+	e.index(opGlobalSet, e.w.rest)
 	e.op(opUnreachable, opEnd)
 }
 
@@ -221,12 +261,40 @@ func (e *emitter) leave() {
 	e.index(opGlobalSet, e.w.depth)
 }
 
-// edit writes what an edit adds. It reports whether the byte there is left out.
-func (e *emitter) edit(d edit) bool {
+// edit writes what an edit adds, and returns how many bytes there are left out.
+func (e *emitter) edit(d edit) int {
 	switch d.kind {
-	case editCharge:
+	case editLoop:
+		e.op(opBlock)
+		e.op(d.text...)
+		e.op(opLoop, typeEmpty)
+		e.index(opLocalGet, e.spent)
+		e.op(opIf, typeEmpty)
+		e.constant(opI32Const, 0)
+		e.index(opLocalSet, e.spent)
+		e.store()
+		e.index(opCall, e.w.refill)
+		e.reload()
+		e.get()
+		e.constant(opI64Const, d.value)
+		e.op(opI64Add)
+		e.set()
+		e.op(opEnd, opBlock, typeEmpty)
+	case editLoopEnd:
+		e.index(opBr, 2)
+		e.op(opEnd)
+		e.constant(opI32Const, 1)
+		e.index(opLocalSet, e.spent)
+		e.index(opBr, 0)
+		e.op(opEnd, opUnreachable, opEnd)
+	case editRound:
 		e.take(d.value)
-		e.trap(d.depth + 1)
+		e.index(opBrIf, 1)
+	case editCheck:
+		e.take(d.value)
+		e.refill()
+	case editCharge:
+		e.spend(d.value)
 	case editSize:
 		e.index(opLocalTee, e.size)
 		e.get()
@@ -240,19 +308,22 @@ func (e *emitter) edit(d edit) bool {
 			e.op(opI64ShrU)
 		}
 		e.less()
-		e.trap(d.depth + 1)
+		e.refill()
 	case editStore:
 		e.store()
 	case editReload:
-		if e.cached {
-			e.index(opGlobalGet, e.w.fuel)
-			e.index(opLocalSet, e.fuel)
-		}
+		e.reload()
 	case editReturn:
 		if e.cached || e.weight > 0 {
-			e.index(opBr, uint64(d.depth))
-			return true
+			e.index(opBr, uint64(d.value))
+			return 1
 		}
+	case editReplace:
+		e.op(d.text...)
+	case editFill:
+		e.index(opCall, e.w.fill)
+	case editCopy:
+		e.index(opCall, e.w.copy)
 	}
-	return false
+	return d.skip
 }

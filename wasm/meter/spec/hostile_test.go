@@ -71,7 +71,7 @@ func TestGuestsThatDoNotEnd(t *testing.T) {
 			if c.start {
 				m.Start = []byte{0}
 			}
-			wasm, err := meter.Meter(m.Bytes(), meter.Options{Fuel: budget})
+			wasm, err := meter.Meter(m.Bytes(), meter.Options{Fuel: budget, Slice: slice})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestGuestsThatDoNotEnd(t *testing.T) {
 					t.Fatal(err)
 				} else {
 					_, err = g.ExportedFunction("run").Call(ctx)
-					left[i] = int64(g.ExportedGlobal(meter.Fuel).Get())
+					left[i] = rest(g)
 					if (err == nil) != (c.want == "") || err != nil && meter.Spent(left[i]) != c.want {
 						t.Errorf("%s: error %v with %d left, want a trap for %q", e.name, err, left[i], c.want)
 					}

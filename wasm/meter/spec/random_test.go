@@ -78,8 +78,7 @@ func play(t testing.TB, r wazero.Runtime, wasm []byte, c *sample.Case, seed uint
 			t.Error(err)
 		}
 	}()
-	left, _ := m.ExportedGlobal(meter.Fuel).(api.MutableGlobal)
-	depth, _ := m.ExportedGlobal(meter.Depth).(api.MutableGlobal)
+	depth, isMetered := m.ExportedGlobal(meter.Depth).(api.MutableGlobal)
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, f := range c.Funcs {
 		for round := range 2 {
@@ -98,16 +97,15 @@ func play(t testing.TB, r wazero.Runtime, wasm []byte, c *sample.Case, seed uint
 					args = append(args, random.Uint64(), random.Uint64())
 				}
 			}
-			if left != nil {
-				left.Set(uint64(fuel(len(out))))
-				depth.Set(meter.Frames)
+			if isMetered {
+				fill(m, fuel(len(out)))
 			}
 			o := outcome{name: fmt.Sprintf("%s(%d)", f.Name, round), left: plenty}
 			var err error
 			o.results, err = m.ExportedFunction(f.Name).Call(ctx, args...)
 			narrow(o.results, f.Results)
-			if left != nil {
-				o.left = int64(left.Get())
+			if isMetered {
+				o.left = rest(m)
 			}
 			if err != nil {
 				word := trapWord.FindStringSubmatch(err.Error())
@@ -115,7 +113,9 @@ func play(t testing.TB, r wazero.Runtime, wasm []byte, c *sample.Case, seed uint
 					t.Fatalf("seed %d: %s: %v", seed, o.name, err)
 				}
 				o.trap, o.cause = strings.TrimSpace(word[1]), meter.Spent(o.left)
-			} else if left != nil && depth.Get() != meter.Frames {
+			} else if isMetered && o.left < 0 {
+				o.cause = meter.ByFuel // it came to its end with more than it had
+			} else if isMetered && depth.Get() != meter.Frames {
 				t.Errorf("seed %d: %s: %d frames left, want all %d", seed, o.name, int32(depth.Get()), meter.Frames)
 			}
 			live, _ := m.Memory().Read(0, m.Memory().Size())
@@ -170,7 +170,7 @@ func TestRandomModules(t *testing.T) {
 		if err := check(c.Wasm); err != nil {
 			t.Fatalf("seed %d: Check: %v", seed, err)
 		}
-		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty})
+		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty, Slice: slice})
 		if err != nil {
 			t.Fatalf("seed %d: Meter: %v", seed, err)
 		}
@@ -251,7 +251,7 @@ func TestEveryCut(t *testing.T) {
 	hosts := []wazero.Runtime{host(t, engines[0]), host(t, engines[1])}
 	for seed := uint64(10_000); seed < 10_004; seed++ {
 		c := sample.Random(seed)
-		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty})
+		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty, Slice: slice})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func check(wasm []byte) error {
 // depth.
 func TestRecursion(t *testing.T) {
 	c := sample.Random(1)
-	metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty})
+	metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty, Slice: slice})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,13 +298,11 @@ func TestRecursion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fuel, depth := m.ExportedGlobal(meter.Fuel).(api.MutableGlobal), m.ExportedGlobal(meter.Depth).(api.MutableGlobal)
-		call := func(n, units uint64) (uint64, meter.Cause, error) {
-			fuel.Set(units)
-			depth.Set(meter.Frames)
+		call := func(n uint64, units int64) (uint64, meter.Cause, error) {
+			fill(m, units)
 			res, err := m.ExportedFunction("deep").Call(ctx, n)
 			if err != nil {
-				return 0, meter.Spent(int64(fuel.Get())), err
+				return 0, meter.Spent(rest(m)), err
 			}
 			return res[0], "", nil
 		}
@@ -321,8 +319,8 @@ func TestRecursion(t *testing.T) {
 		if _, _, err := call(meter.Frames, plenty); err == nil {
 			t.Fatal("no trap")
 		}
-		depth.Set(meter.Frames)
-		if _, err := m.ExportedFunction("deep").Call(ctx, 1); err == nil || meter.Spent(int64(fuel.Get())) != meter.ByDepth {
+		m.ExportedGlobal(meter.Depth).(api.MutableGlobal).Set(meter.Frames)
+		if _, err := m.ExportedFunction("deep").Call(ctx, 1); err == nil || meter.Spent(rest(m)) == meter.ByGuest {
 			t.Errorf("%s: the fuel of a trap for depth paid for a call: error %v", e.name, err)
 		}
 	}
@@ -334,7 +332,7 @@ func FuzzRandomModule(f *testing.F) {
 	hosts := []wazero.Runtime{host(f, engines[0]), host(f, engines[1])}
 	f.Fuzz(func(t *testing.T, seed, cut uint64) {
 		c := sample.Random(seed)
-		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty})
+		metered, err := meter.Meter(c.Wasm, meter.Options{Fuel: plenty, Slice: slice})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -198,7 +198,7 @@ func (r *run) command(s script, c *command, as string) error {
 	r.refuel()
 	f := m.ExportedFunction(c.Action.Field)
 	results, err := f.Call(ctx, args...)
-	left := int64(m.ExportedGlobal(meter.Fuel).Get())
+	left := rest(m)
 	r.trace = append(r.trace, fmt.Sprintf("%s.wast:%d: %d left", s.name, c.Line, left))
 	switch c.Type {
 	case "action", "assert_return":
@@ -275,7 +275,7 @@ func (r *run) instantiate(b []byte, name string) (api.Module, error) {
 	if err := meter.Check(b, limits); err != nil && !(errors.As(err, &e) && e.Kind == meter.OverLimit) {
 		return nil, fmt.Errorf("check: %w", err)
 	}
-	metered, err := meter.Meter(b, meter.Options{Fuel: plenty})
+	metered, err := meter.Meter(b, meter.Options{Fuel: plenty, Slice: slice})
 	if err != nil {
 		return nil, fmt.Errorf("meter: %w", err)
 	}
@@ -313,7 +313,6 @@ func (r *run) refuses(b []byte) error {
 // refuel gives every instance what a call may use.
 func (r *run) refuel() {
 	for _, m := range r.all {
-		m.ExportedGlobal(meter.Fuel).(api.MutableGlobal).Set(plenty)
-		m.ExportedGlobal(meter.Depth).(api.MutableGlobal).Set(meter.Frames)
+		fill(m, plenty)
 	}
 }

@@ -93,7 +93,7 @@ func BenchmarkUnit(b *testing.B) {
 				DataCount: true, Data: [][]byte{append([]byte{1}, sample.Name(string(make([]byte, 64)))...)},
 			}
 			m.Elements[0], m.Elements[1] = m.Elements[1], m.Elements[0]
-			metered, err := meter.Meter(m.Bytes(), meter.Options{Fuel: plenty})
+			metered, err := meter.Meter(m.Bytes(), meter.Options{Fuel: plenty, Slice: slice})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -108,18 +108,18 @@ func BenchmarkUnit(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			run, fuel := i.ExportedFunction("run"), i.ExportedGlobal(meter.Fuel).(api.MutableGlobal)
+			run := i.ExportedFunction("run")
 			var took []time.Duration
 			used := int64(0)
 			for b.Loop() {
-				fuel.Set(plenty)
+				fill(i, plenty)
 				stack := [1]uint64{rounds}
 				start := time.Now()
 				if err := run.CallWithStack(ctx, stack[:]); err != nil {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(start))
-				used = plenty - int64(fuel.Get())
+				used = plenty - rest(i)
 			}
 			b.ReportMetric(quantile(took, 0.1)/float64(used), "ns/unit")
 			b.ReportMetric(float64(used)/rounds, "units/round")
