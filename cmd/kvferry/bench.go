@@ -20,7 +20,7 @@ func benchCommand(a *app) *cobra.Command {
 		RunE:  verbNeeded,
 	}
 	cmd.PersistentFlags().BoolVar(&a.verify, "verify", false, "end with status 1 where a floor is missed")
-	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a))
+	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a), benchPolicyCommand(a))
 	return cmd
 }
 
@@ -64,6 +64,7 @@ type report struct {
 	OK       bool        `json:"ok"`
 	Machine  machineJSON `json:"machine"`
 	Memory   string      `json:"memory,omitempty"` // what the pools lie on
+	Notes    []string    `json:"notes,omitempty"`  // what was not measured, and why
 }
 
 func (a *app) report(r *report) error {
@@ -110,6 +111,9 @@ func (a *app) report(r *report) error {
 			}
 			fmt.Fprintf(a.out, "%-*s    %.3g x %s (%sat %s %g): %s\n", name, "", c.Ratio, c.With, goal, c.Sense, c.Floor, verdict)
 		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(a.out, "\n%s\n", n)
 	}
 	verified := "bytes and plans verified"
 	if !r.Verified {

@@ -35,8 +35,9 @@ type Guest struct {
 	memory   api.Memory // nil: the module has none
 	calls    map[string]api.Function
 	fuel     api.MutableGlobal // nil: it is not metered
-	at       uint32            // where the arena starts; 0: no policy
-	snapshot []byte            // of the memory with the arena
+	rest     api.MutableGlobal
+	at       uint32 // where the arena starts; 0: no policy
+	snapshot []byte // of the memory with the arena
 	stack    [4]uint64
 }
 
@@ -52,7 +53,7 @@ type Took struct {
 // Preconditions: the module is this program's own, and valid.
 func Open(ctx context.Context, wasm []byte, metered, interpreter bool) (_ *Guest, err error) {
 	if metered {
-		if wasm, err = meter.Meter(wasm, meter.Options{Fuel: Plenty}); err != nil {
+		if wasm, err = meter.Meter(wasm, meter.Options{Fuel: Plenty, Slice: meter.DefaultSlice}); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +78,8 @@ func Open(ctx context.Context, wasm []byte, metered, interpreter bool) (_ *Guest
 		g.memory = g.module.Memory()
 	}
 	if metered {
-		g.fuel = g.module.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put it there
+		g.fuel = g.module.ExportedGlobal(meter.Fuel).(api.MutableGlobal) // the meter put both there
+		g.rest = g.module.ExportedGlobal(meter.Rest).(api.MutableGlobal)
 	}
 	if _, ok := compiled.ExportedFunctions()[exportArena]; !ok || g.memory == nil {
 		return g, nil
@@ -106,7 +108,9 @@ func (g *Guest) Run(ctx context.Context, export string, args ...uint64) (uint64,
 		g.calls[export] = f
 	}
 	if g.fuel != nil {
-		g.fuel.Set(Plenty)
+		fuel, rest := meter.Split(Plenty, meter.DefaultSlice)
+		g.fuel.Set(uint64(fuel))
+		g.rest.Set(uint64(rest))
 	}
 	g.stack = [4]uint64{}
 	copy(g.stack[:], args)
@@ -117,7 +121,7 @@ func (g *Guest) Run(ctx context.Context, export string, args ...uint64) (uint64,
 		return 0, took, fmt.Errorf("run %s: %w", export, err)
 	}
 	if g.fuel != nil {
-		took.Fuel = Plenty - g.fuel.Get()
+		took.Fuel = Plenty - g.fuel.Get() - g.rest.Get()
 	}
 	return g.stack[0], took, nil
 }

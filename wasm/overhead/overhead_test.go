@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 
@@ -64,6 +65,50 @@ func TestLoops(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A spinning policy passes the preflight, declines, and costs as much a round
+// however often it goes round.
+func TestSpin(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		fuel := map[uint32]uint64{}
+		for _, rounds := range []uint32{1, 100, 1 << 20} {
+			wasm := overhead.Spin(rounds, slow)
+			if err := meter.Check(wasm, meter.Policy()); err != nil {
+				t.Fatal(err)
+			}
+			g, err := overhead.Open(ctx, wasm, true, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, _, took, err := g.Ask(ctx, "remap", make([]byte, 64))
+			if err = errors.Join(err, g.Close(ctx)); err != nil || status != abi.StatusDeclined<<32 {
+				t.Fatalf("status %#x, %v", status, err)
+			}
+			fuel[rounds] = took.Fuel
+		}
+		if round := (fuel[100] - fuel[1]) / 99; round == 0 || fuel[1<<20] != fuel[1]+round*(1<<20-1) {
+			t.Errorf("slow %v: fuel %v", slow, fuel)
+		}
+	}
+}
+
+// A policy that fills much declines, within the fuel of a call, and leaves what it
+// says.
+func TestFill(t *testing.T) {
+	const size = 3<<20 + 17
+	wasm := overhead.Fill(size)
+	if err := meter.Check(wasm, meter.Policy()); err != nil {
+		t.Fatal(err)
+	}
+	g, err := overhead.Open(ctx, wasm, true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _, took, err := g.Ask(ctx, "remap", make([]byte, 64))
+	if err = errors.Join(err, g.Close(ctx)); err != nil || status != abi.StatusDeclined<<32 || took.Fuel < size/8 || took.Fuel > 4_000_000 {
+		t.Errorf("status %#x, %d fuel, %v", status, took.Fuel, err)
 	}
 }
 
