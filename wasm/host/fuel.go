@@ -95,7 +95,7 @@ func (t *tank) used() uint64 {
 
 // trap says why a call trapped.
 func (t *tank) trap(policy, hook string, err error) *Fault {
-	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get()+t.rest.Get())), Fuel: t.used(), Limit: t.full, Err: err}
+	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get() + t.rest.Get())), Fuel: t.used(), Limit: t.full, Err: err}
 	switch f.Cause {
 	case meter.ByFuel:
 		f.Reason = fmt.Sprintf("used up its fuel of %d", t.full)
