@@ -52,7 +52,8 @@ func Child(command []string, in io.Reader, out, complaints io.Writer) int {
 	return exitOK
 }
 
-// compile compiles into the working folder.
+// compile validates the one module and compiles the other into the working
+// folder.
 func compile(r request) (version, sample, refused string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -63,12 +64,18 @@ func compile(r request) (version, sample, refused string, err error) {
 	if version, sample, err = fingerprint(ctx, "sample"); err != nil {
 		return "", "", "", fmt.Errorf("ask the engine for its version: %w", err)
 	}
+	// Nobody has looked yet whether the module is valid. The interpreter does: it
+	// compiles next to nothing.
+	rt := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithMemoryLimitPages(r.Pages).WithDebugInfoEnabled(false))
+	if _, err := rt.CompileModule(ctx, r.Original); err != nil {
+		return version, sample, strings.ToValidUTF8(err.Error(), "?"), nil
+	}
 	cache, err := wazero.NewCompilationCacheWithDir(".")
 	if err != nil {
 		return "", "", "", err
 	}
-	rt := wazero.NewRuntimeWithConfig(ctx, engineConfig(cache, r.Pages))
-	if _, err := rt.CompileModule(ctx, r.Wasm); err != nil {
+	rt = wazero.NewRuntimeWithConfig(ctx, engineConfig(cache, r.Pages))
+	if _, err := rt.CompileModule(ctx, r.Metered); err != nil {
 		return version, sample, strings.ToValidUTF8(err.Error(), "?"), nil
 	}
 	return version, sample, "", nil // the process ends: nothing is closed

@@ -203,19 +203,22 @@ func (c *Compiler) Children() int {
 	return c.ran
 }
 
-// Compile sees to it that a module, whose memory may have so many pages of
-// 64 KiB, lies compiled in the cache. It is sure to stay there within Exclusive
-// only. What lies there is compared with what the child left, and compiled again
-// where it is damaged. ctx ends the child early.
+// Compile sees to it that a module lies compiled in the cache, as it is metered,
+// for a memory of so many pages of 64 KiB at most. The module as it was is
+// validated first, in the child too: metering what is not valid may make something
+// that is. It is sure to stay in the cache within Exclusive only. What lies there
+// is compared with what the child left, and compiled again where it is damaged.
+// ctx ends the child early.
 //
-// Preconditions: the module passed the preflight and was metered.
+// Preconditions: the module passed the preflight, and was metered.
 // Errors: *Error; ctx's; ErrClosed.
-func (c *Compiler) Compile(ctx context.Context, wasm []byte, pages uint32) error {
+func (c *Compiler) Compile(ctx context.Context, wasm, metered []byte, pages uint32) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
 	defer c.running.Done()
-	sum := sha256.Sum256(wasm)
+	was, is := sha256.Sum256(wasm), sha256.Sum256(metered)
+	sum := sha256.Sum256(append(was[:], is[:]...))
 	if c.folder.has(sum) {
 		return nil
 	}
@@ -231,8 +234,8 @@ func (c *Compiler) Compile(ctx context.Context, wasm []byte, pages uint32) error
 	if ctx.Err() != nil {
 		return c.ended(ctx)
 	}
-	if len(wasm) > maxModule {
-		e := &Error{Kind: Invalid, Reason: fmt.Sprintf("the metered module has %d bytes, at most %d are compiled", len(wasm), maxModule), Limit: maxModule}
+	if n := max(len(wasm), len(metered)); n > maxModule {
+		e := &Error{Kind: Invalid, Reason: fmt.Sprintf("the metered module has %d bytes, at most %d are compiled", n, maxModule), Limit: maxModule}
 		return e.fixed("make the module smaller")
 	}
 	work, err := os.MkdirTemp(c.folder.dir, workPrefix)
@@ -240,7 +243,7 @@ func (c *Compiler) Compile(ctx context.Context, wasm []byte, pages uint32) error
 		return setup(err, "make a folder for the child")
 	}
 	defer func() { _ = os.RemoveAll(work) }() // what was of use is moved out
-	reply, err := c.child(ctx, request{Pages: pages, Wasm: wasm}, work)
+	reply, err := c.child(ctx, request{Pages: pages, Original: wasm, Metered: metered}, work)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,7 +49,7 @@ func children() map[string]func() int {
 		"escape":  escape,
 		"garbage": func() int { fmt.Println("heads"); return 0 },
 		"twice":   func() int { answer(reply{Protocol: protocol}); return answer(reply{Protocol: protocol}) },
-		"unknown": func() int { fmt.Println(`{"protocol": 1, "trust": "me"}`); return 0 },
+		"unknown": func() int { fmt.Println(`{"protocol": 2, "trust": "me"}`); return 0 },
 		"endless": func() int {
 			for {
 				if _, err := os.Stdout.Write(make([]byte, 1<<16)); err != nil {
@@ -145,7 +146,7 @@ func TestCompiledElsewhereFoundHere(t *testing.T) {
 	c := compiler(t, "compile", nil)
 	wasm := good(t)
 	for range 3 {
-		if err := c.Compile(t.Context(), wasm, 256); err != nil {
+		if err := c.compile(t.Context(), wasm, 256); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,19 +182,24 @@ func TestCompiledElsewhereFoundHere(t *testing.T) {
 		t.Errorf("what was compiled here is still there: %v", after)
 	}
 	// A new compiler on the folder, as after a restart.
-	if err := c.Compile(t.Context(), wasm, 256); err != nil || c.Children() != 2 {
+	if err := c.compile(t.Context(), wasm, 256); err != nil || c.Children() != 2 {
 		t.Errorf("after the loss: %v, %d children", err, c.Children())
 	}
 	again, err := New(c.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Compile(t.Context(), wasm, 256); err != nil || again.Children() != 0 {
+	if err := again.compile(t.Context(), wasm, 256); err != nil || again.Children() != 0 {
 		t.Errorf("on a filled folder: %v, %d children", err, again.Children())
 	}
 	if err := errors.Join(again.Exclusive(func() error { return again.load(t, wasm) }), again.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// compile takes a metered module for what it was before it was metered.
+func (c *Compiler) compile(ctx context.Context, wasm []byte, pages uint32) error {
+	return c.Compile(ctx, wasm, wasm, pages)
 }
 
 // load has the engine of this process load a module, as package host does.
@@ -212,7 +218,7 @@ func (c *Compiler) load(t testing.TB, wasm []byte) error {
 func TestDamageIsMended(t *testing.T) {
 	c := compiler(t, "compile", nil)
 	wasm := good(t)
-	if err := c.Compile(t.Context(), wasm, 256); err != nil {
+	if err := c.compile(t.Context(), wasm, 256); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := filepath.Glob(filepath.Join(c.cfg.Folder, "wazero-*", "*"))
@@ -227,7 +233,7 @@ func TestDamageIsMended(t *testing.T) {
 		if err := os.WriteFile(entries[0], damage, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := c.Exclusive(func() error { return errors.Join(c.Compile(t.Context(), wasm, 256), c.load(t, wasm)) })
+		err := c.Exclusive(func() error { return errors.Join(c.compile(t.Context(), wasm, 256), c.load(t, wasm)) })
 		if err != nil || c.Children() != n+2 {
 			t.Errorf("damage %d: %v, %d children", n, err, c.Children())
 		}
@@ -243,7 +249,7 @@ func TestDamageIsMended(t *testing.T) {
 	if left := files(t, c.cfg.Folder); len(left) != 1 || left[0] != note {
 		t.Errorf("it left %v", left)
 	}
-	if err := errors.Join(again.Compile(t.Context(), wasm, 256), again.Close()); err != nil || again.Children() != 1 {
+	if err := errors.Join(again.compile(t.Context(), wasm, 256), again.Close()); err != nil || again.Children() != 1 {
 		t.Errorf("%v, %d children", err, again.Children())
 	}
 }
@@ -277,7 +283,7 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
-	go func() { got <- c.Compile(t.Context(), good(t), 256) }()
+	go func() { got <- c.compile(t.Context(), good(t), 256) }()
 	for c.Children() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -293,7 +299,7 @@ func TestClose(t *testing.T) {
 		t.Error("the compilation goes on")
 	}
 	for what, err := range map[string]error{
-		"Compile": c.Compile(t.Context(), good(t), 256), "Exclusive": c.Exclusive(func() error { return nil }), "Close": c.Close(),
+		"Compile": c.compile(t.Context(), good(t), 256), "Exclusive": c.Exclusive(func() error { return nil }), "Close": c.Close(),
 	} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after Close: %v", what, err)
@@ -312,7 +318,7 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 		{"twice", Protocol, true, "more than an answer"},
 		{"unknown", Protocol, true, `unknown field "trust"`},
 		{"endless", Time, false, "more than 1.5s"},
-		{"future", Protocol, true, "it speaks protocol 2, this process 1"},
+		{"future", Protocol, true, "it speaks protocol 3, this process 2"},
 		{"other", Setup, true, "the child compiles for wazero-v9-s390x-linux, this process runs wazero-"},
 		{"empty", Protocol, true, "left 0 files"},
 		{"fails", Crashed, false, "status 7: no mood"},
@@ -323,7 +329,7 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 		t.Run(c.which, func(t *testing.T) {
 			t.Parallel()
 			own := compiler(t, c.which, func(cfg *Config) { cfg.Time = 1500 * time.Millisecond })
-			err := own.Compile(t.Context(), good(t), 256)
+			err := own.compile(t.Context(), good(t), 256)
 			var e *Error
 			if !errors.As(err, &e) || e.Kind != c.kind || e.Operator != c.operator || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one of kind %s with %q", err, c.kind, c.want)
@@ -337,7 +343,7 @@ func TestChildrenThatDoNotAnswer(t *testing.T) {
 
 func TestNoSuchProgram(t *testing.T) {
 	c := compiler(t, "compile", func(cfg *Config) { cfg.Command = []string{filepath.Join(t.TempDir(), "kvferry")} })
-	err := c.Compile(t.Context(), good(t), 256)
+	err := c.compile(t.Context(), good(t), 256)
 	var e *Error
 	if !errors.As(err, &e) || e.Kind != Setup || !e.Operator || !strings.Contains(err.Error(), "start the child") {
 		t.Errorf("error %v", err)
@@ -348,7 +354,7 @@ func TestNoSuchProgram(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		c := compiler(t, "compile", func(cfg *Config) { cfg.Memory = 1 << 30 })
-		err := c.Compile(t.Context(), straight(6<<20), 256)
+		err := c.compile(t.Context(), straight(6<<20), 256)
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Memory || e.Operator || !strings.Contains(err.Error(), "1073741824 bytes") {
 			t.Errorf("error %v, want one about memory", err)
@@ -356,7 +362,7 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("time", func(t *testing.T) {
 		c := compiler(t, "compile", func(cfg *Config) { cfg.Time = time.Second })
-		err := c.Compile(t.Context(), straight(6<<20), 256)
+		err := c.compile(t.Context(), straight(6<<20), 256)
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Time || e.Operator {
 			t.Errorf("error %v, want one about time", err)
@@ -364,7 +370,7 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("time of the processor", func(t *testing.T) {
 		c := compiler(t, "busy", func(cfg *Config) { cfg.Time = time.Second })
-		err := c.Compile(t.Context(), good(t), 256)
+		err := c.compile(t.Context(), good(t), 256)
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Time || e.Operator || e.Limit != 1000 {
 			t.Errorf("error %v, want one about time", err)
@@ -372,7 +378,7 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("size", func(t *testing.T) {
 		c := compiler(t, "compile", nil)
-		err := c.Compile(t.Context(), make([]byte, maxModule+1), 256)
+		err := c.compile(t.Context(), make([]byte, maxModule+1), 256)
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Invalid || e.Operator || e.Limit != maxModule || c.Children() != 0 {
 			t.Errorf("error %v, want one about size", err)
@@ -380,17 +386,37 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("not valid", func(t *testing.T) {
 		c := compiler(t, "compile", nil)
-		err := c.Compile(t.Context(), good(t)[:300], 256)
+		err := c.compile(t.Context(), good(t)[:300], 256)
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Invalid || e.Operator {
 			t.Errorf("error %v, want that it is not valid", err)
+		}
+	})
+	// Metered, it would be: a module that counts on what the meter adds.
+	t.Run("not valid before", func(t *testing.T) {
+		c := compiler(t, "compile", nil)
+		forged := slices.Concat([]byte("\x00asm\x01\x00\x00\x00"), []byte{1, 4, 1, 0x60, 0, 0}, []byte{3, 2, 1, 0}, []byte{10, 8, 1, 6, 0, 0x42, 0, 0x24, 0, 0x0b}) // global 0 = 0
+		metered, err := meter.Meter(forged, meter.Options{})
+		if err == nil {
+			err = c.Compile(t.Context(), forged, metered, 256)
+			var e *Error
+			if !errors.As(err, &e) || e.Kind != Invalid || e.Operator {
+				t.Errorf("error %v, want that it is not valid", err)
+			}
+		}
+		// Whatever the meter says of it: a valid module does not vouch for another.
+		if err := c.compile(t.Context(), good(t), 256); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Compile(t.Context(), forged, good(t), 256); err == nil || c.Children() < 2 {
+			t.Errorf("error %v after %d children", err, c.Children())
 		}
 	})
 	t.Run("canceled", func(t *testing.T) {
 		c := compiler(t, "stalls", nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := c.Compile(ctx, good(t), 256); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.compile(ctx, good(t), 256); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v, want the context's", err)
 		}
 	})
@@ -450,7 +476,7 @@ func TestFolderMustBeOurs(t *testing.T) {
 func TestKeepsWhatIsUsed(t *testing.T) {
 	c := compiler(t, "compile", func(cfg *Config) { cfg.Keep = 2 })
 	for n := range 4 {
-		if err := c.Exclusive(func() error { return c.Compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n)), 256) }); err != nil { // a custom section
+		if err := c.Exclusive(func() error { return c.compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n)), 256) }); err != nil { // a custom section
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond) // files are told apart by their times
@@ -458,7 +484,7 @@ func TestKeepsWhatIsUsed(t *testing.T) {
 	if left := files(t, c.cfg.Folder); len(left) != 4 {
 		t.Errorf("the cache holds %v, want two modules and their notes", left)
 	}
-	if err := c.Compile(t.Context(), append(good(t), 0, 2, 1, 'd'), 256); err != nil || c.Children() != 4 {
+	if err := c.compile(t.Context(), append(good(t), 0, 2, 1, 'd'), 256); err != nil || c.Children() != 4 {
 		t.Errorf("the last one: %v, %d children", err, c.Children())
 	}
 }
@@ -468,7 +494,7 @@ func TestTwoAtOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for n := range 6 {
 		wait.Go(func() {
-			if err := c.Compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n%2)), 256); err != nil {
+			if err := c.compile(t.Context(), append(good(t), 0, 2, 1, byte('a'+n%2)), 256); err != nil {
 				t.Error(err)
 			}
 		})
@@ -639,7 +665,7 @@ func FuzzNote(f *testing.F) {
 }
 
 func FuzzRequest(f *testing.F) {
-	f.Add(request{Pages: 256, Wasm: []byte("\x00asm")}.encode())
+	f.Add(request{Pages: 256, Original: []byte("\x00asm"), Metered: []byte("\x00asm\x01")}.encode())
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := readRequest(bytes.NewReader(b))
@@ -650,8 +676,8 @@ func FuzzRequest(f *testing.F) {
 }
 
 func FuzzReply(f *testing.F) {
-	f.Add([]byte(`{"protocol": 1, "version": "wazero-v1.12.0-amd64-linux", "protections": {"limits": true, "no_new": true, "landlock": false, "seccomp": true}}`))
-	f.Add([]byte(`{"protocol": 1}{}`))
+	f.Add([]byte(`{"protocol": 2, "version": "wazero-v1.12.0-amd64-linux", "protections": {"limits": true, "no_new": true, "landlock": false, "seccomp": true}}`))
+	f.Add([]byte(`{"protocol": 2}{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeReply(b)
 		if err != nil {

@@ -22,8 +22,8 @@ import (
 // folder is where compiled modules are kept. Processes of one user may share it.
 //
 // The engine names its entries by what it compiles and for which processor. A
-// note for each, named by the SHA-256 of the module, says which entry is the
-// module's and what it holds. It is written before the entry is put in place and
+// note for each, named by a hash of the module as it was and as it is metered,
+// says which entry is the module's and what it holds. It is written before the entry is put in place and
 // removed after it, so that an entry without a note is none that a child made.
 type folder struct {
 	dir    string

@@ -8,10 +8,10 @@ import (
 )
 
 // protocol is the version of what parent and child say to each other.
-const protocol = 1
+const protocol = 2
 
 const (
-	magic     = "kvfcomp1"
+	magic     = "kvfcomp2"
 	maxModule = 32 << 20 // metering makes a module larger, to several times what the preflight lets through
 	maxReply  = 16 << 10
 )
@@ -32,41 +32,48 @@ const (
 
 // request is what a child reads.
 type request struct {
-	Pages uint32
-	Wasm  []byte
+	Pages    uint32
+	Original []byte // to be validated
+	Metered  []byte // to be compiled
 }
 
+const headSize = len(magic) + 3*4
+
 func (r request) encode() []byte {
-	b := append([]byte(magic), make([]byte, 8)...)
-	binary.LittleEndian.PutUint32(b[8:], r.Pages)
-	binary.LittleEndian.PutUint32(b[12:], uint32(len(r.Wasm)))
-	return append(b, r.Wasm...)
+	b := make([]byte, headSize, headSize+len(r.Original)+len(r.Metered))
+	copy(b, magic)
+	for i, n := range []int{int(r.Pages), len(r.Original), len(r.Metered)} {
+		binary.LittleEndian.PutUint32(b[len(magic)+4*i:], uint32(n))
+	}
+	return append(append(b, r.Original...), r.Metered...)
 }
 
 // readRequest reads all of one, and nothing else may follow.
 func readRequest(in io.Reader) (request, error) {
-	head := make([]byte, len(magic)+8)
+	head := make([]byte, headSize)
 	if _, err := io.ReadFull(in, head); err != nil {
 		return request{}, fmt.Errorf("read the head of a request: %w", err)
 	}
 	if string(head[:len(magic)]) != magic {
 		return request{}, errors.New("this is no request to compile: the command is for kvferry's own use")
 	}
-	r := request{Pages: binary.LittleEndian.Uint32(head[8:])}
-	n := binary.LittleEndian.Uint32(head[12:])
-	if n > maxModule {
-		return request{}, fmt.Errorf("a module of %d bytes, at most %d are compiled", n, maxModule)
+	field := func(i int) int { return int(binary.LittleEndian.Uint32(head[len(magic)+4*i:])) }
+	original, metered := field(1), field(2)
+	if original > maxModule || metered > maxModule {
+		return request{}, fmt.Errorf("a module of %d bytes, at most %d are compiled", max(original, metered), maxModule)
 	}
+	r := request{Pages: uint32(field(0))}
 	if r.Pages > 1<<16 {
 		return request{}, fmt.Errorf("a memory of %d pages, there are %d at most", r.Pages, 1<<16)
 	}
-	var err error
-	if r.Wasm, err = io.ReadAll(io.LimitReader(in, int64(n)+1)); err != nil {
-		return request{}, fmt.Errorf("read the module of a request: %w", err)
+	b, err := io.ReadAll(io.LimitReader(in, int64(original)+int64(metered)+1))
+	if err != nil {
+		return request{}, fmt.Errorf("read the modules of a request: %w", err)
 	}
-	if len(r.Wasm) != int(n) {
-		return request{}, fmt.Errorf("a module of %d bytes was announced, %d came", n, len(r.Wasm))
+	if len(b) != original+metered {
+		return request{}, fmt.Errorf("modules of %d and %d bytes were announced, %d bytes came", original, metered, len(b))
 	}
+	r.Original, r.Metered = b[:original], b[original:]
 	return r, nil
 }
 
@@ -75,7 +82,7 @@ type reply struct {
 	Protocol    int         `json:"protocol"`
 	Version     string      `json:"version"`           // of the engine and the processor, as the cache names it
 	Sample      string      `json:"sample"`            // the entry of the sample, as fingerprint has it
-	Refused     string      `json:"refused,omitempty"` // why the engine does not compile the module
+	Refused     string      `json:"refused,omitempty"` // why the engine does not take the module
 	Protections Protections `json:"protections"`
 }
 

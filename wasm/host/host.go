@@ -34,6 +34,7 @@ import (
 
 	"github.com/kvferry/kvferry/kv/geometry"
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/compiler"
 	"github.com/kvferry/kvferry/wasm/meter"
 	"github.com/kvferry/kvferry/wasm/module"
 )
@@ -76,9 +77,10 @@ type Options struct {
 
 // Compiler compiles modules where it harms nobody; *compiler.Compiler is one.
 type Compiler interface {
-	// Compile compiles a metered module whose memory may have so many pages into
-	// the cache, so that the engine finds it there and compiles nothing.
-	Compile(ctx context.Context, wasm []byte, pages uint32) error
+	// Compile validates a module whose memory may have so many pages, and compiles
+	// it as it is metered into the cache, so that the engine finds it there and
+	// compiles nothing.
+	Compile(ctx context.Context, wasm, metered []byte, pages uint32) error
 	// Cache is a new handle of where the engine finds it. The host closes it.
 	Cache() (wazero.CompilationCache, error)
 	// Exclusive runs f while no other load uses the cache: the engine does not
@@ -165,7 +167,8 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		e.Operator = true
 		return nil, e.fixed("name a compiler that runs as a process of its own, or accept that the module is compiled in this one")
 	}
-	if !trusted {
+	here := trusted || opt.InProcess || opt.Interpreter
+	if here && !trusted {
 		if err := validate(ctx, wasm, manifest.Name, p.pages); err != nil {
 			return nil, err
 		}
@@ -179,11 +182,25 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if trusted || opt.InProcess || opt.Interpreter {
+	// The child validates what it compiles. That takes long and comes first, while
+	// others may load; within Exclusive it is found done.
+	compile := func() error {
+		err := opt.Compiler.Compile(ctx, wasm, metered, p.pages)
+		var refused *compiler.Error
+		if errors.As(err, &refused) && refused.Kind == compiler.Invalid && !refused.Operator && refused.Limit == 0 {
+			return invalid(manifest.Name, wasm, err)
+		}
+		return err
+	}
+	if here {
 		err = p.start(ctx, metered, nil)
-	} else if err = opt.Compiler.Compile(ctx, metered, p.pages); err == nil {
-		// What took long came first, while others may load; start finds it done.
-		err = opt.Compiler.Exclusive(func() error { return p.start(ctx, metered, opt.Compiler) })
+	} else if err = compile(); err == nil {
+		err = opt.Compiler.Exclusive(func() error {
+			if err := compile(); err != nil {
+				return err
+			}
+			return p.start(ctx, metered, opt.Compiler)
+		})
 	}
 	if err != nil {
 		_ = p.end(ctx) // the reason is err
@@ -255,9 +272,6 @@ func (p *Policy) start(ctx context.Context, wasm []byte, other Compiler) (err er
 		config = wazero.NewRuntimeConfigCompiler()
 	}
 	if other != nil {
-		if err := other.Compile(ctx, wasm, p.pages); err != nil {
-			return err
-		}
 		if p.cache, err = other.Cache(); err != nil {
 			return err
 		}

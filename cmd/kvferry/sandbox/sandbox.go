@@ -112,7 +112,7 @@ func Check(ctx context.Context) (compiler.Protections, error) {
 	}
 	b.folder = folder
 	defer b.Close()
-	err = b.compiler.Compile(ctx, wasm, 256)
+	err = b.compiler.Compile(ctx, wasm, wasm, 256)
 	return b.compiler.Protections(), err
 }
 
