@@ -20,7 +20,7 @@ func benchCommand(a *app) *cobra.Command {
 		RunE:  verbNeeded,
 	}
 	cmd.PersistentFlags().BoolVar(&a.verify, "verify", false, "end with status 1 where a floor is missed")
-	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a), benchPolicyCommand(a), benchRooflineCommand(a))
+	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a), benchPolicyCommand(a), benchRooflineCommand(a), benchTCPCommand(a))
 	return cmd
 }
 
@@ -212,9 +212,9 @@ func allocated(f func() error) (bytes, objects uint64, err error) {
 // reference writes the pair file of the reference case: 80 layers, 8 kv heads
 // of 128, bf16, block 16, TP 2 -> 4, K and V halves in each block, so that a
 // 4,096-token request is 40,960 pieces of 8 KiB a destination rank with HND on
-// both sides.
+// both sides. Flat, with blocks in order, all tokens of a head follow each other.
 func reference(layers, sourceBlocks, destinationBlocks int, source, destination string) []byte {
-	order := map[string]string{"hnd": "[block, component, head, token, dim]", "nhd": "[block, component, token, head, dim]"}
+	order := map[string]string{"hnd": "[block, component, head, token, dim]", "nhd": "[block, component, token, head, dim]", "flat": "[component, head, block, token, dim]"}
 	return []byte(strings.NewReplacer("LAYERS", fmt.Sprint(layers), "SB", fmt.Sprint(sourceBlocks), "DB", fmt.Sprint(destinationBlocks), "SOURCE", order[source], "DESTINATION", order[destination]).Replace(`kvferry: pair/1
 model:
   name: llama-70b

@@ -153,6 +153,13 @@ func (a *app) open(ctx context.Context, pol *chooser, name, source, destination 
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c.req = &stamp.Request{ID: name, Plan: proven.Digest(), Source: [][]uint32{table(rng, int(sourceBlocks))}, Destination: [][]uint32{table(rng, int(destinationBlocks))}, To: referenceTokens}
+	if source == "flat" {
+		for _, table := range [][]uint32{c.req.Source[0], c.req.Destination[0]} {
+			for i := range table {
+				table[i] = uint32(i)
+			}
+		}
+	}
 	if err := c.st.Validate(c.req); err != nil {
 		return nil, err
 	}
