@@ -20,7 +20,7 @@ func benchCommand(a *app) *cobra.Command {
 		RunE:  verbNeeded,
 	}
 	cmd.PersistentFlags().BoolVar(&a.verify, "verify", false, "end with status 1 where a floor is missed")
-	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a), benchPolicyCommand(a), benchRooflineCommand(a), benchTCPCommand(a))
+	cmd.AddCommand(benchPlanCommand(a), benchCopyCommand(a), benchDigestCommand(a), benchPolicyCommand(a), benchRooflineCommand(a), benchTCPCommand(a), benchCompareCommand(a))
 	return cmd
 }
 

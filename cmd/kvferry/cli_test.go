@@ -109,7 +109,7 @@ func TestWrongFlagsExitTwo(t *testing.T) {
 		{[]string{"plan", "presets", "hnd"}, "takes no arguments"},
 		{[]string{"version", "now"}, "takes no arguments"},
 		{[]string{"doctor", "--fix"}, "unknown flag: --fix"},
-		{[]string{"bench"}, "say what to do: one of copy, digest, plan"},
+		{[]string{"bench"}, "say what to do: one of compare, copy, digest, plan, policy, roofline, tcp"},
 		{[]string{"bench", "plan", "--rounds", "0"}, "--rounds 0"},
 	} {
 		code, out, errs := kvferry(c.args...)
