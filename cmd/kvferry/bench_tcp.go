@@ -127,23 +127,31 @@ func (a *app) benchTCP(ctx context.Context, flags *benchFlags, streams int) (err
 func links(note string) string { return note[len("congestion control "):] }
 
 // sockets is what anybody would write: threads that send and receive in blocking
-// calls, on connections tuned as the provider's are.
+// calls, on connections tuned as the provider's are, from memory that no cache
+// holds and into such memory.
 type sockets struct {
-	pairs [][2]int
-	bytes int64
-	out   []byte
-	in    [][]byte
+	pairs   [][2]int
+	bytes   int64 // of each pair
+	out, in []byte
+	free    []func()
 }
 
 const socketBuffer = 1 << 20
 
 func openSockets(n int, bytes int64, congestion string) (_ *sockets, err error) {
-	s := &sockets{bytes: bytes / int64(n), out: make([]byte, socketBuffer)}
+	s := &sockets{bytes: bytes / int64(n)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
+	for _, b := range []*[]byte{&s.out, &s.in} {
+		var free func()
+		if *b, free, err = anonymous(bytes); err != nil {
+			return nil, err
+		}
+		s.free = append(s.free, free)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -175,7 +183,6 @@ func openSockets(n int, bytes int64, congestion string) (_ *sockets, err error) 
 		}
 		here, err := blocking(l.Accept())
 		s.pairs = append(s.pairs, [2]int{there, here})
-		s.in = append(s.in, make([]byte, socketBuffer))
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +199,10 @@ func (s *sockets) close() error {
 			}
 		}
 	}
-	s.pairs = nil
+	for _, free := range s.free {
+		free()
+	}
+	s.pairs, s.free = nil, nil
 	return errors.Join(errs...)
 }
 
@@ -201,19 +211,19 @@ func (s *sockets) run() error {
 	var wg sync.WaitGroup
 	for i, p := range s.pairs {
 		wg.Go(func() {
-			for left := s.bytes; left > 0 && errs[2*i] == nil; {
-				n, err := syscall.Write(p[0], s.out[:min(left, int64(len(s.out)))])
-				left -= int64(max(n, 0))
+			for part := s.out[int64(i)*s.bytes : int64(i+1)*s.bytes]; len(part) > 0 && errs[2*i] == nil; {
+				n, err := syscall.Write(p[0], part[:min(len(part), socketBuffer)])
+				part = part[max(n, 0):]
 				errs[2*i] = err
 			}
 		})
 		wg.Go(func() {
-			for left := s.bytes; left > 0 && errs[2*i+1] == nil; {
-				n, err := syscall.Read(p[1], s.in[i][:min(left, int64(len(s.in[i])))])
+			for part := s.in[int64(i)*s.bytes : int64(i+1)*s.bytes]; len(part) > 0 && errs[2*i+1] == nil; {
+				n, err := syscall.Read(p[1], part[:min(len(part), socketBuffer)])
 				if n == 0 && err == nil {
 					err = io.ErrUnexpectedEOF
 				}
-				left -= int64(max(n, 0))
+				part = part[max(n, 0):]
 				errs[2*i+1] = err
 			}
 		})
