@@ -76,6 +76,7 @@ type Error struct {
 	Field   string
 	Value   uint64
 	Reason  string
+	Limit   uint64 // that Value is beyond; 0: it is not about a limit
 }
 
 func (e *Error) Error() string {
@@ -157,7 +158,14 @@ func (d *decoder) claim(field string, n uint64) bool {
 
 func (d *decoder) fail(field string, v uint64, why string, args ...any) {
 	if d.err == nil {
-		d.err = &Error{d.name, field, v, fmt.Sprintf(why, args...)}
+		d.err = &Error{Message: d.name, Field: field, Value: v, Reason: fmt.Sprintf(why, args...)}
+	}
+}
+
+// over fails for a value that is beyond a limit.
+func (d *decoder) over(field string, v, most uint64, why string, args ...any) {
+	if d.err == nil {
+		d.err = &Error{Message: d.name, Field: field, Value: v, Reason: fmt.Sprintf(why, args...), Limit: most}
 	}
 }
 
@@ -198,7 +206,7 @@ func (d *decoder) stretch(at, end int, field, has string, most uint64) string {
 	case n == 0:
 		return ""
 	case n > most:
-		d.fail(field, n, "%s at most %d bytes", has, most)
+		d.over(field, n, most, "%s at most %d bytes", has, most)
 		return ""
 	case from < sizeHeader || from+n > uint64(len(d.b)):
 		d.fail(field, from, "%d bytes there are not inside the message of %d", n, len(d.b))
@@ -217,7 +225,7 @@ func getList[T any](d *decoder, at, end int, field string, get func(*T, *decoder
 	d.records += int(min(n, MaxRecords+1))
 	switch {
 	case d.records > MaxRecords:
-		d.fail(field, n, "a message has at most %d records", MaxRecords)
+		d.over(field, n, MaxRecords, "a message has at most %d records", MaxRecords)
 		return nil
 	case step < 8 || step%8 != 0 || from%8 != 0:
 		d.fail(field, step, "records are 8-aligned and at least 8 bytes apart (list at %d)", from)
@@ -242,7 +250,8 @@ func getList[T any](d *decoder, at, end int, field string, get func(*T, *decoder
 func decode(b []byte, hook uint32, name string, get func(*decoder, int, int)) error {
 	d := &decoder{b: b, name: name}
 	if len(b) < sizeHeader || len(b) > MaxMessage {
-		return &Error{name, "size", uint64(len(b)), fmt.Sprintf("a message has %d to %d bytes", sizeHeader, MaxMessage)}
+		d.fail("size", uint64(len(b)), "a message has %d to %d bytes", sizeHeader, MaxMessage)
+		return d.err
 	}
 	record, size := uint64(d.u32(12, sizeHeader)), uint64(d.u32(16, sizeHeader))
 	switch {

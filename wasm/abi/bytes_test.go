@@ -46,7 +46,7 @@ func TestBytesInMessages(t *testing.T) {
 	in.Configuration = append(in.Configuration, 0)
 	_, err = DecodeRouteIn(in.Encode())
 	var e *Error
-	if !errors.As(err, &e) || e.Field != "route_in.configuration" || !strings.Contains(e.Reason, "such a field has at most 65536 bytes") {
+	if !errors.As(err, &e) || e.Field != "route_in.configuration" || !strings.Contains(e.Reason, "such a field has at most 65536 bytes") || e.Value != MaxBytes+1 || e.Limit != MaxBytes {
 		t.Errorf("error %v", err)
 	}
 }

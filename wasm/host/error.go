@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/meter"
@@ -22,6 +23,7 @@ type Error struct {
 	Limit    uint64 // how many it may have; 0: it is not about a number
 	Fix      string // what can be done about it; may be empty
 	Operator bool
+	Instance bool // the module passed, and then no instance could be made of it
 	Err      error
 }
 
@@ -40,6 +42,12 @@ func exported(name, reason string, args ...any) *Error {
 // because adds a cause.
 func (e *Error) because(err error) *Error {
 	e.Err = err
+	return e
+}
+
+// whileMade says that it showed when an instance was made.
+func (e *Error) whileMade() *Error {
+	e.Instance = true
 	return e
 }
 
@@ -63,7 +71,7 @@ func (e *Error) Error() string {
 	}
 	s += ": " + e.Reason
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + firstLine(e.Err)
 	}
 	if e.Fix != "" {
 		s += "; " + e.Fix
@@ -73,6 +81,12 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// firstLine is an error without the stack that the engine puts below it.
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	return s
+}
 
 // Fault is a guest that trapped or answered nonsense. The fault is the
 // policy's.
@@ -84,13 +98,22 @@ type Fault struct {
 	Cause meter.Cause
 	Fuel  uint64 // that the call used
 	Limit uint64 // that it had
-	Err   error
+	// Got and Most are how many of something it answered or asked for, and how
+	// many it may; Most is 0 where it is not about a number.
+	Got, Most uint64
+	// Trapped is the index of the function that trapped, imports counted; nil where
+	// none did, or it is not known.
+	Trapped *int
+	Err     error // of a trap, with the guest's stack on the lines below the first
 }
 
 func (e *Fault) Error() string {
 	s := fmt.Sprintf("policy %s, hook %s: %s", e.Policy, e.Hook, e.Reason)
+	if e.Trapped != nil {
+		s += fmt.Sprintf(" in function %d", *e.Trapped)
+	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + firstLine(e.Err)
 	}
 	return s
 }

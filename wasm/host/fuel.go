@@ -2,6 +2,8 @@ package host
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -94,7 +96,10 @@ func (t *tank) used() uint64 {
 }
 
 // trap says why a call trapped.
-func (t *tank) trap(policy, hook string, err error) *Fault {
+//
+// functions is how many the module has: those that the meter adds stand behind
+// them.
+func (t *tank) trap(policy, hook string, functions int, err error) *Fault {
 	f := &Fault{Policy: policy, Hook: hook, Cause: meter.Spent(int64(t.left.Get() + t.rest.Get())), Fuel: t.used(), Limit: t.full, Err: err}
 	switch f.Cause {
 	case meter.ByFuel:
@@ -104,9 +109,26 @@ func (t *tank) trap(policy, hook string, err error) *Fault {
 		f.Reason = fmt.Sprintf("its calls went deeper than %d frames", meter.Frames)
 		f.Err = nil
 	default:
-		f.Reason = trapped
+		f.Reason, f.Trapped = trapped, trappedIn(err, functions)
 	}
 	return f
 }
 
 const trapped = "trapped"
+
+// frame is a line of the engine's stack that is a function of the guest, which
+// has no names to the engine (module.Unnamed) and so is shown by its index.
+var frame = regexp.MustCompile(`(?m)^\t\.\$(\d+)\(`)
+
+// trappedIn is the innermost function of the guest's own on the stack of a trap.
+func trappedIn(err error, functions int) *int {
+	if err == nil {
+		return nil
+	}
+	for _, m := range frame.FindAllStringSubmatch(err.Error(), -1) {
+		if n, err := strconv.Atoi(m[1]); err == nil && n < functions {
+			return &n
+		}
+	}
+	return nil
+}

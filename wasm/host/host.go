@@ -105,6 +105,8 @@ type Policy struct {
 	cache    wazero.CompilationCache // nil: none
 	compiled wazero.CompiledModule
 
+	functions int // of the module, imported ones counted
+
 	calls  atomic.Int64
 	memory atomic.Uint64  // bytes, the most that an instance had
 	open   sync.WaitGroup // calls in progress
@@ -147,7 +149,7 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		slots: make(chan struct{}, opt.Instances), gate: gate{now: time.Now}, idle: map[uint32][]*instance{},
 	}
 	p.store = &memories{limit: uint64(p.pages) * pageSize, keep: opt.Instances}
-	if err := checkABI(manifest.ABI); err != nil {
+	if err := checkABI(manifest.ABI, module.ManifestOffset(wasm)); err != nil {
 		return nil, err
 	}
 	if err := p.checkWants(); err != nil {
@@ -178,7 +180,10 @@ func Load(ctx context.Context, wasm []byte, opt Options) (*Policy, error) {
 		return nil, err
 	}
 	p.reuse = keeps == ""
-	metered, err := meter.Meter(wasm, meter.Options{Globals: true, Slice: meter.DefaultSlice})
+	// Names are the guest's words: the engine would put them, whatever they are,
+	// where it says in which function a call trapped.
+	p.functions = module.Functions(wasm)
+	metered, err := meter.Meter(module.Unnamed(wasm), meter.Options{Globals: true, Slice: meter.DefaultSlice})
 	if err != nil {
 		return nil, err
 	}
@@ -282,14 +287,13 @@ func (p *Policy) start(ctx context.Context, wasm []byte, other Compiler) (err er
 }
 
 // checkABI refuses a policy that was written for a later minor than this host
-// speaks. One for an earlier minor is welcome: minors only append.
-func checkABI(r module.ABIRange) error {
-	low, high := r.Minors()
-	if low > high {
-		return refuse("manifest", "abi", "%s to %s is no range", r.Min, r.Max).fixed("write the lower version as min and the higher as max")
-	}
-	if low > abi.Minor {
-		return refuse("manifest", "abi", "the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor).fixed("build it for kvferry/%d.%d, or run it in a later kvferry", abi.Major, abi.Minor)
+// speaks. One for an earlier minor is welcome: minors only append. offset is
+// where the manifest is.
+func checkABI(r module.ABIRange, offset int) error {
+	if low, _ := r.Minors(); low > abi.Minor {
+		e := refuse("manifest", "abi", "the policy wants kvferry/%s or later, this host speaks kvferry/%d.%d", r.Min, abi.Major, abi.Minor).fixed("build it for kvferry/%d.%d, or run it in a later kvferry", abi.Major, abi.Minor)
+		e.Offset = offset
+		return e
 	}
 	return nil
 }

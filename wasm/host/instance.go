@@ -153,7 +153,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 	// No start function runs: none was exported under a name that would, and
 	// an anonymous instance shares nothing with another.
 	if i.mod, err = p.runtime.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions()); err != nil {
-		return i, refuse("instance", name, "cannot be made").because(err).fixed("keep data and elements within the memory and the tables that the module declares")
+		return i, refuse("instance", name, "cannot be made").because(err).whileMade().fixed("keep data and elements within the memory and the tables that the module declares")
 	}
 	marker := i.mod.ExportedGlobal(module.Marker) // there: checkMarker saw it
 	if _, mutable := marker.(api.MutableGlobal); mutable || marker.Type() != api.ValueTypeI32 {
@@ -171,10 +171,15 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 		results, err := f.Call(ctx, params...)
 		p.flush(i.running)
 		if err != nil || i.tank.empty() {
-			fault := i.tank.trap(p.manifest.Name, name, err)
-			e := exported(name, "%s", fault.Reason).because(fault.Err)
-			if fault.Cause == meter.ByFuel {
+			fault := i.tank.trap(p.manifest.Name, name, p.functions, err)
+			e := exported(name, "%s", fault.Reason).because(fault.Err).whileMade()
+			switch {
+			case fault.Cause == meter.ByFuel:
 				e.Got, e.Limit = fault.Fuel, fault.Limit
+			case fault.Cause == meter.ByDepth:
+				e.Got, e.Limit = meter.Frames+1, meter.Frames
+			case fault.Trapped != nil:
+				e.Func = *fault.Trapped
 			}
 			return 0, e.fixed("do less, and nothing that can fail, before the first question")
 		}
@@ -192,7 +197,7 @@ func (p *Policy) instantiate(ctx context.Context, arena uint32) (i *instance, er
 	}
 	i.at, i.began = uint32(at), i.memory.Size()
 	if i.at == 0 || i.at%8 != 0 || uint64(i.at)+uint64(arena) > uint64(i.began) {
-		return i, exported(exportArena, "answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.began).fixed("answer where so many bytes of the module's own begin, and grow the memory first, as the SDKs do")
+		return i, exported(exportArena, "answered %d for %d bytes in a memory of %d: want an offset that is a multiple of 8", i.at, arena, i.began).whileMade().fixed("answer where so many bytes of the module's own begin, and grow the memory first, as the SDKs do")
 	}
 	for _, h := range p.manifest.Hooks {
 		i.hooks[h] = i.mod.ExportedFunction("kvferry_" + h)
@@ -332,7 +337,7 @@ func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, erro
 			return out, err
 		}
 		if need > abi.MaxMessage || arena >= mostArena {
-			return nil, p.fault(hook, nil, "wants %d bytes for its answer, at most %d are read", need, abi.MaxMessage)
+			return nil, p.fault(hook, nil, "wants %d bytes for its answer, at most %d are read", need, abi.MaxMessage).over(need, abi.MaxMessage)
 		}
 		if need <= arena-used {
 			return nil, p.fault(hook, nil, "asks for %d bytes, of which it had %d", need, arena-used)
@@ -346,6 +351,12 @@ func (p *Policy) call(ctx context.Context, hook string, in []byte) ([]byte, erro
 // fault is what a guest did wrong in a hook without trapping.
 func (p *Policy) fault(hook string, err error, reason string, args ...any) *Fault {
 	return &Fault{Policy: p.manifest.Name, Hook: hook, Reason: fmt.Sprintf(reason, args...), Err: err}
+}
+
+// over adds how many it answered or asked for and how many it may.
+func (e *Fault) over(got, most uint32) *Fault {
+	e.Got, e.Most = uint64(got), uint64(most)
+	return e
 }
 
 // once runs a hook in an arena of the given size. need is not 0 where that was
@@ -375,7 +386,7 @@ func (p *Policy) once(ctx context.Context, hook string, in []byte, arena uint32)
 	p.flush(i.running)
 	status, low := uint32(i.stack[0]>>32), uint32(i.stack[0])
 	if err != nil || i.tank.empty() {
-		err = i.tank.trap(p.manifest.Name, hook, err)
+		err = i.tank.trap(p.manifest.Name, hook, p.functions, err)
 	} else {
 		sound = true
 		out, need, err = p.result(i, hook, status, low, from, room)
@@ -405,7 +416,7 @@ func (p *Policy) result(i *instance, hook string, status, low, from, room uint32
 		return nil, 0, p.fault(hook, nil, "status %d is none of kvferry/1", status)
 	}
 	if low > room {
-		return nil, 0, p.fault(hook, nil, "says that it wrote %d bytes where it had room for %d", low, room)
+		return nil, 0, p.fault(hook, nil, "says that it wrote %d bytes where it had room for %d", low, room).over(low, room)
 	}
 	view, _ := i.memory.Read(from, low)
 	out = bytes.Clone(view) // the memory is the next call's
@@ -478,7 +489,11 @@ func (p *Policy) Remap(ctx context.Context, in []byte) (*abi.RemapOut, error) {
 		return nil, p.fault("remap", err, "answered what cannot be read")
 	}
 	if n := len(a.Alternatives); n == 0 || n > abi.MaxAlternatives {
-		return nil, p.fault("remap", nil, "answered %d alternatives, want 1 to %d", n, abi.MaxAlternatives)
+		f := p.fault("remap", nil, "answered %d alternatives, want 1 to %d", n, abi.MaxAlternatives)
+		if n > 0 {
+			f.over(uint32(n), abi.MaxAlternatives)
+		}
+		return nil, f
 	}
 	a.Reason = abi.Reason(a.Reason)
 	return a, nil

@@ -95,7 +95,7 @@ func replaced(old, new string) []byte {
 
 // Modules are all of them, in the order of their names.
 func Modules() []Module {
-	all := slices.Concat(endless(), large(), bytesOf(), forged(), imported(), arenas(), answers(), stateful(), manifests())
+	all := slices.Concat(endless(), large(), bytesOf(), structured(), begun(), forged(), imported(), named(), arenas(), answers(), routed(), stateful(), manifests())
 	slices.SortFunc(all, func(a, b Module) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -138,7 +138,7 @@ func endless() []Module {
 			m.Funcs[guest.FuncHook].Code = then([]byte{1}, guest.Uleb(1000), []byte{0x7e}, parameters, []byte{0x10, guest.FuncHook, 0x20}, guest.Uleb(1003), []byte{0x7c})
 		}), true},
 		{"slow", "spends nearly all of its fuel in each call", edit(func(m *guest.Module) {
-			m.Funcs[guest.FuncHook].Code = then([]byte{1, 1, 0x7f, 0x03, 0x40, 0x20, 4}, guest.I32(1), []byte{0x6a, 0x22, 4}, guest.I32(500_000), []byte{0x49, 0x0d, 0, 0x0b}, decline())
+			m.Funcs[guest.FuncHook].Code = then([]byte{1, 1, 0x7f, 0x03, 0x40}, guest.I32(0), guest.I32(0), guest.I32(1<<10), []byte{0xfc, 11, 0, 0x20, 4}, guest.I32(1), []byte{0x6a, 0x22, 4}, guest.I32(14_000), []byte{0x49, 0x0d, 0, 0x0b}, decline())
 		}), true},
 	}
 }
@@ -146,8 +146,6 @@ func endless() []Module {
 // large are those that take much of something.
 func large() []Module {
 	fill := then(guest.I32(0), guest.I32(1), guest.I32(2<<16), []byte{0xfc, 11, 0})
-	loop := func(code ...[]byte) []byte { return then([]byte{0x03, 0x40}, then(code...), []byte{0x0c, 0, 0x0b}) }
-	table := func(m *guest.Module, limits ...byte) { m.Tables = [][]byte{append([]byte{0x70}, limits...)} }
 	nested := func(n int) []byte {
 		return then(bytes.Repeat([]byte{0x02, 0x40}, n), bytes.Repeat([]byte{0x0b}, n), decline())
 	}
@@ -167,20 +165,20 @@ func large() []Module {
 		{"memory-shared", "has a memory that threads share", edit(func(m *guest.Module) { m.Memory = []byte{0x03, 2, 4} }), false},
 		{"grow-table", "grows a table for ever", edit(func(m *guest.Module) {
 			table(m, 1, 1, 100)
-			m.Funcs[guest.FuncHook].Code = guest.Body(loop([]byte{0xd0, 0x70}, guest.I32(1), []byte{0xfc, 15, 0}, drop), decline())
+			m.Funcs[guest.FuncHook].Code = guest.Body(again([]byte{0xd0, 0x70}, guest.I32(1), []byte{0xfc, 15, 0}, drop), decline())
 		}), true},
 		{"grow-table-unbounded", "grows a table that says no maximum", edit(func(m *guest.Module) {
 			table(m, 0, 1)
-			m.Funcs[guest.FuncHook].Code = guest.Body(loop([]byte{0xd0, 0x70}, guest.I32(1<<20), []byte{0xfc, 15, 0}, drop), decline())
+			m.Funcs[guest.FuncHook].Code = guest.Body(again([]byte{0xd0, 0x70}, guest.I32(1<<20), []byte{0xfc, 15, 0}, drop), decline())
 		}), false},
 		{"table-large", "has a table of ten million elements", edit(func(m *guest.Module) { table(m, append([]byte{0}, guest.Uleb(10_000_000)...)...) }), false},
 		{"table-fill", "fills a table again and again", edit(func(m *guest.Module) {
 			table(m, append([]byte{0}, guest.Uleb(65_536)...)...)
-			m.Funcs[guest.FuncHook].Code = guest.Body(loop(guest.I32(0), []byte{0xd0, 0x70}, guest.I32(65_536), []byte{0xfc, 17, 0}), decline())
+			m.Funcs[guest.FuncHook].Code = guest.Body(again(guest.I32(0), []byte{0xd0, 0x70}, guest.I32(65_536), []byte{0xfc, 17, 0}), decline())
 		}), true},
-		{"fill", "fills its memory again and again", hook(loop(fill), decline()), true},
-		{"fill-grown", "grows to 16 MiB and fills that again and again", hook(guest.I32(254), []byte{0x40, 0}, drop, loop(guest.I32(0), guest.I32(1), guest.I32(256<<16), []byte{0xfc, 11, 0}), decline()), true},
-		{"copy", "copies its memory over itself again and again", hook(loop(guest.I32(0), guest.I32(1<<16), guest.I32(1<<16), []byte{0xfc, 10, 0, 0}), decline()), true},
+		{"fill", "fills its memory again and again", hook(again(fill), decline()), true},
+		{"fill-grown", "grows to 16 MiB and fills that again and again", hook(guest.I32(254), []byte{0x40, 0}, drop, again(guest.I32(0), guest.I32(1), guest.I32(256<<16), []byte{0xfc, 11, 0}), decline()), true},
+		{"copy", "copies its memory over itself again and again", hook(again(guest.I32(0), guest.I32(1<<16), guest.I32(1<<16), []byte{0xfc, 10, 0, 0}), decline()), true},
 		{"fill-past-the-end", "fills more than there is", hook(guest.I32(1), guest.I32(1), guest.I32(-1), []byte{0xfc, 11, 0}, decline()), true},
 		{"locals", "has 50,001 locals in a function of a few bytes", edit(func(m *guest.Module) {
 			m.Funcs[guest.FuncHook].Code = then([]byte{1}, guest.Uleb(50_001), []byte{0x7f}, decline())
@@ -394,20 +392,31 @@ func stateful() []Module {
 			m.Data = [][]byte{{1, 1, 'x'}}
 			m.Funcs[guest.FuncHook].Code = guest.Body(guest.I32(64), guest.I32(0), guest.I32(1), []byte{0xfc, 8, 0, 0, 0xfc, 9, 0}, decline())
 		}), true},
+		{"keeps-element", "traps in its second call: it has dropped an element segment", edit(func(m *guest.Module) {
+			table(m, 0, 1)
+			m.Elements = [][]byte{{1, 0, 1, guest.FuncHook}}
+			m.Funcs[guest.FuncHook].Code = guest.Body(guest.I32(0), guest.I32(0), guest.I32(1), []byte{0xfc, 12, 0, 0, 0xfc, 13, 0}, decline())
+		}), true},
 		{"keeps-size", "answers otherwise in its second call: by the size of its memory", hook(second(then([]byte{0x3f, 0}, guest.I32(2), []byte{0x47}), then(guest.I32(1), []byte{0x40, 0}, drop))), true},
 		{"sees-others", "looks for what another call left in the arena, behind its own question", hook(
 			// The eight bytes behind the question, rounded up, must be zero.
 			unless([]byte{0x20, 0, 0x20, 1, 0x6a}, guest.I32(15), []byte{0x6a}, guest.I32(-8), []byte{0x71, 0x29, 3, 0, 0x50}),
 			[]byte{0x20, 2}, guest.I64(-1), []byte{0x37, 3, 0}, decline()), true},
-		{"engines-differ", "gives its reason by the sum of two values that are no numbers: one engine keeps the first, another the second", hook(func() []byte {
-			a, b := (&abi.RemapOut{Reason: "a"}).Encode(), (&abi.RemapOut{Reason: "b"}).Encode()
+		// Which of the two an engine keeps is its own business, and in the interpreter
+		// that of the compiler that made it: it depends on the operation and on the
+		// build. A sum and a product differ in one of them or the other.
+		{"engines-differ", "gives its reason by the sum and the product of two values that are no numbers: one engine keeps the first, another the second", hook(func() []byte {
+			a, b := (&abi.RemapOut{Reason: "aa"}).Encode(), (&abi.RemapOut{Reason: "ba"}).Encode()
 			at := 0
 			for a[at] == b[at] {
 				at++
 			}
 			nan := func(payload uint64) []byte { return binary.LittleEndian.AppendUint64([]byte{0x44}, payload) }
-			return then(guest.Store(a), []byte{0x20, 2}, nan(0x7ff8<<48|1), nan(0xfff8<<48|2), []byte{0xa0, 0xbd}, guest.I64(1), []byte{0x83}, guest.I64('a'), []byte{0x7c, 0x3c, 0}, guest.Uleb(at), // f64.add, reinterpret, and, add, i64.store8
-				guest.Answer(abi.StatusDeclined, uint32(len(a))))
+			letter := func(op byte, at int) []byte { // op, reinterpret, and, add, i64.store8
+				return then([]byte{0x20, 2}, nan(0x7ff8<<48|1), nan(0xfff8<<48|2), []byte{op, 0xbd}, guest.I64(1), []byte{0x83}, guest.I64('a'), []byte{0x7c, 0x3c, 0}, guest.Uleb(at))
+			}
+			const add, mul = 0xa0, 0xa2 // f64's
+			return then(guest.Store(a), letter(add, at), letter(mul, at+1), guest.Answer(abi.StatusDeclined, uint32(len(a))))
 		}()), true},
 	}
 }

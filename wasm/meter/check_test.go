@@ -164,6 +164,21 @@ func TestCheckRefuses(t *testing.T) {
 		{"elements", sound(func(m *sample.Module) {
 			m.Elements[0] = sample.Code([]byte{0}, sample.Const(0), []byte{opEnd}, sample.Uint(70_000), make([]byte, 70_000))
 		}), OverLimit, "elements of a segment: 70000, at most 65536"},
+		{"elements behind the table", sound(func(m *sample.Module) {
+			m.Elements[0] = sample.Code([]byte{0}, sample.Const(1), []byte{opEnd, 1, 0})
+		}), OverLimit, "end of an element segment in its table: 2, at most 1 are allowed; declare a larger table"},
+		{"elements behind a table that is named", sound(func(m *sample.Module) {
+			m.Elements[0] = sample.Code([]byte{2, 0}, sample.Const(-1), []byte{opEnd, 0, 1, 0})
+		}), OverLimit, "end of an element segment in its table: 4294967296, at most 1"},
+		{"data behind the memory", sound(func(m *sample.Module) {
+			m.Data[0] = sample.Code([]byte{0}, sample.Const(65535), []byte{opEnd, 2, 'x', 'y'})
+		}), OverLimit, "end of a data segment in memory: 65537, at most 65536 are allowed; declare more memory"},
+		{"data past 2^32", sound(func(m *sample.Module) {
+			m.Data[0] = sample.Code([]byte{2, 0}, sample.Const(-2), []byte{opEnd, 2, 'x', 'y'})
+		}), OverLimit, "end of a data segment in memory: 4294967296, at most 65536"},
+		{"no data behind the memory", sound(func(m *sample.Module) {
+			m.Data[0] = sample.Code([]byte{0}, sample.Const(65537), []byte{opEnd, 0})
+		}), OverLimit, "end of a data segment in memory: 65537, at most 65536"},
 		{"element segment of no form", sound(func(m *sample.Module) { m.Elements[0][0] = 8 }), Malformed, "element segment: no segment has the form 8"},
 		{"elements of no kind", sound(func(m *sample.Module) { m.Elements[0] = []byte{1, 1, 0} }), Malformed, "element segment: no elements have the kind 1"},
 		{"data segments", sound(func(m *sample.Module) {
@@ -261,7 +276,15 @@ func TestCheckPasses(t *testing.T) {
 		"greedy dead code": code([]byte{opUnreachable}, repeat(2000, 0x1a), []byte{opBlock, sample.Empty, opEnd, opUnreachable}),
 		"unknown customs":  sound(func(m *sample.Module) { m.Customs = []sample.Custom{{Name: "x", Data: []byte{0xff}}, {Name: "x"}} }),
 		"unknown names":    sound(func(m *sample.Module) { m.Customs = []sample.Custom{{Name: "name", Data: []byte{9, 1, 0xff}}} }),
-		"a long number":    only(1, 0x80, 0x80, 0x80, 0x80, 0),
+		"segments that end where there is an end": sound(func(m *sample.Module) {
+			m.Elements[0] = sample.Code([]byte{0}, sample.Const(1), []byte{opEnd, 0})
+			m.Data[0] = sample.Code([]byte{0}, sample.Const(65535), []byte{opEnd, 1, 'x'})
+		}),
+		"segments that are not placed": sound(func(m *sample.Module) {
+			m.Elements[0] = []byte{1, 0, 2, 0, 0}
+			m.Data[0] = append([]byte{1, 200, 1}, make([]byte, 200)...)
+		}),
+		"a long number": only(1, 0x80, 0x80, 0x80, 0x80, 0),
 		"a table that ends": sound(func(m *sample.Module) {
 			m.Tables[0] = []byte{sample.Func, 1, 1, 9}
 			m.Funcs[0].Code = sample.Code([]byte{opRefNull, sample.Func}, sample.Const(1), []byte{opMisc, 15, 0})
@@ -270,6 +293,17 @@ func TestCheckPasses(t *testing.T) {
 		if err := Check(wasm, Policy()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// What is imported may be larger than it has to be.
+	open := Policy()
+	open.AnyImport = true
+	if err := Check(sound(func(m *sample.Module) {
+		m.Imports = []sample.Import{{Module: "m", Name: "memory", Rest: []byte{2, 0, 1}}, {Module: "m", Name: "table", Rest: []byte{1, sample.Func, 0, 1}}}
+		m.Memories, m.Tables = nil, nil
+		m.Elements[0] = sample.Code([]byte{0}, sample.Const(7), []byte{opEnd, 1, 0})
+		m.Data[0] = sample.Code([]byte{0}, sample.Const(70000), []byte{opEnd, 1, 'x'})
+	}), open); err != nil {
+		t.Errorf("segments of an imported memory and table: %v", err)
 	}
 	if err := Check(sound(nil), Limits{}); err == nil || !strings.Contains(err.Error(), "at most 0") {
 		t.Errorf("no limits at all: %v, want a refusal", err)

@@ -60,8 +60,11 @@ type module struct {
 	imported int      // functions of funcs
 	tables   []table
 	memories int
-	globals  []byte // types, imported globals first
-	mutable  []bool // by global
+	// room is how many bytes the module's own memory has at the start; -1 where it
+	// is imported, and so may have more than is declared.
+	room    int64
+	globals []byte // types, imported globals first
+	mutable []bool // by global
 	// importedGlobals is how many of globals are imported: only those may stand
 	// in constant expressions of the features enabled here.
 	importedGlobals int
@@ -78,6 +81,7 @@ type table struct {
 	at       int // offset
 	min, max uint32
 	bounded  bool // it has a max
+	imported bool // and so may have more than is declared
 }
 
 // parse reads a module strictly, every section and every index but the code's.
@@ -291,8 +295,10 @@ func (m *module) importSection(r *reader, limits *Limits) {
 			m.taken = append(m.taken, false)
 		case Table:
 			m.table(r, limits)
+			m.tables[len(m.tables)-1].imported = true
 		case Memory:
 			m.memory(r, limits)
+			m.room = -1
 		case Global:
 			m.globals = append(m.globals, m.globalType(r))
 			m.importedGlobals++
@@ -359,6 +365,7 @@ func (m *module) memory(r *reader, limits *Limits) {
 	if m.memories++; m.memories > 1 && r.err == nil {
 		r.err = unsupported(at, -1, "memory", "several memories", "use one memory")
 	}
+	m.room = int64(least) << 16
 	r.most(limits, at, "pages of memory at the start", int(least), func(l *Limits) int { return l.MemoryPages }, "link with a smaller stack and less static data, or raise the limit")
 }
 
@@ -403,12 +410,14 @@ func (m *module) take(i uint32) {
 	m.taken[i] = true
 }
 
-// constant reads a constant expression: one instruction and an end.
-func (m *module) constant(r *reader) {
+// constant reads a constant expression: one instruction and an end. value is what
+// it is worth as an address; -1 where that is not known, or it is none.
+func (m *module) constant(r *reader) (value int64) {
+	value = -1
 	at := r.at
 	switch op := r.u8("constant expression"); op {
 	case opI32Const:
-		r.signed(32, "constant")
+		value = int64(uint32(r.signed(32, "constant")))
 	case opI64Const:
 		r.signed(64, "constant")
 	case opF32Const:
@@ -434,6 +443,16 @@ func (m *module) constant(r *reader) {
 	at = r.at
 	if op := r.u8("constant expression"); r.err == nil && op != opEnd {
 		r.fail(at, "constant expression", "want one instruction and an end")
+	}
+	return value
+}
+
+// within refuses a segment that starts at from, where that is known, and ends
+// behind the room that there is for it, where that is known. With one an instance
+// cannot be made; engines differ in whether they say so.
+func (r *reader) within(limits *Limits, at int, what string, from, n, room int64, fix string) {
+	if from >= 0 && room >= 0 && from+n > room {
+		r.most(limits, at, "end of "+what, int(from+n), func(*Limits) int { return int(room) }, fix)
 	}
 }
 
@@ -486,11 +505,13 @@ func reserved(at int, what string) *Error {
 	return &Error{Kind: Forbidden, Offset: at, Func: -1, What: what, Reason: "the name is the meter's own", Fix: "use another name"}
 }
 
-func (m *module) tableIndex(r *reader) {
+func (m *module) tableIndex(r *reader) uint32 {
 	at := r.at
-	if i := r.u32("table index"); r.err == nil && uint64(i) >= uint64(len(m.tables)) {
+	i := r.u32("table index")
+	if r.err == nil && uint64(i) >= uint64(len(m.tables)) {
 		r.fail(at, "table index", "table %d of %d", i, len(m.tables))
 	}
+	return i
 }
 
 func (m *module) memoryIndex(r *reader) {
@@ -512,11 +533,16 @@ func (m *module) elementSection(r *reader, s *section, limits *Limits) {
 		if r.err == nil && flags > 7 {
 			r.fail(at, "element segment", "no segment has the form %d", flags)
 		}
+		from, room := int64(-1), int64(-1)
 		if flags&1 == 0 {
+			var to uint32
 			if flags&2 != 0 {
-				m.tableIndex(r)
+				to = m.tableIndex(r)
 			}
-			m.constant(r)
+			from = m.constant(r)
+			if r.err == nil && uint64(to) < uint64(len(m.tables)) && !m.tables[to].imported {
+				room = int64(m.tables[to].min)
+			}
 		}
 		if flags&3 != 0 {
 			if flags&4 != 0 {
@@ -527,6 +553,7 @@ func (m *module) elementSection(r *reader, s *section, limits *Limits) {
 		}
 		count := r.count(1, "elements")
 		r.most(limits, at, "elements of a segment", count, func(l *Limits) int { return l.TableElements }, "take the address of fewer functions")
+		r.within(limits, at, "an element segment in its table", from, int64(count), room, "declare a larger table, or place the elements within it")
 		for i := 0; i < count && r.err == nil; i++ {
 			if flags&4 != 0 {
 				m.constant(r)
@@ -572,10 +599,14 @@ func (m *module) dataSection(r *reader, s *section, limits *Limits) {
 		if flags == 2 {
 			m.memoryIndex(r)
 		}
+		from := int64(-1)
 		if flags != 1 {
-			m.constant(r)
+			from = m.constant(r)
 		}
 		size := r.count(1, "data segment")
+		if m.memories > 0 {
+			r.within(limits, at, "a data segment in memory", from, int64(size), m.room, "declare more memory, or place the data within it")
+		}
 		if r.err == nil {
 			r.at += size
 		}

@@ -1,6 +1,6 @@
 package module
 
-import "fmt"
+import "slices"
 
 // Export is one export of a module. Index counts in the index space of its
 // kind, imports included.
@@ -37,13 +37,13 @@ func Exports(b []byte) ([]Export, error) {
 
 // exports reads an export section that starts at byte offset base.
 func exports(b []byte, base int) ([]Export, error) {
-	bad := &Error{base, "export section", "cannot be read"}
+	bad := refuse(base, "export section", "cannot be read")
 	n, at, err := leb(b)
 	if err != nil {
 		return nil, bad
 	}
 	if n > maxExports {
-		return nil, &Error{base, "export section", fmt.Sprintf("%d exports, at most %d are read", n, maxExports)}
+		return nil, over(base, "export section", "exports", int(n), maxExports)
 	}
 	var out []Export
 	for range n {
@@ -66,4 +66,46 @@ func exports(b []byte, base int) ([]Export, error) {
 		return nil, bad
 	}
 	return out, nil
+}
+
+// Functions is how many functions a module has, imported ones counted; -1 where
+// that cannot be read.
+func Functions(b []byte) int {
+	list, err := Imports(b)
+	if err != nil {
+		return -1
+	}
+	n := 0
+	for _, i := range list {
+		if i.Kind == Function {
+			n++
+		}
+	}
+	ss, _ := sections(b) // Imports read them
+	for _, s := range ss {
+		if s.id == 3 {
+			own, _, err := leb(b[s.from:s.to])
+			if err != nil {
+				return -1
+			}
+			n += int(own)
+		}
+	}
+	return n
+}
+
+// Unnamed is a module without the names of its functions and locals. Indices
+// stay what they are. A module that cannot be read comes back as it is.
+func Unnamed(b []byte) []byte {
+	ss, err := sections(b)
+	if err != nil {
+		return b
+	}
+	out := slices.Clone(b[:8])
+	for _, s := range ss {
+		if s.id != 0 || s.name != "name" {
+			out = append(out, b[s.start:s.to]...)
+		}
+	}
+	return out
 }

@@ -42,7 +42,7 @@ type ABIRange struct {
 }
 
 // Minors returns the range's bounds.
-// Preconditions: the range came from ParseManifest.
+// Preconditions: both are versions, as in what came from ParseManifest.
 func (r ABIRange) Minors() (low, high int) {
 	low, _ = strconv.Atoi(strings.TrimPrefix(r.Min, "1."))
 	high, _ = strconv.Atoi(strings.TrimPrefix(r.Max, "1."))
@@ -55,6 +55,17 @@ type Error struct {
 	Offset int
 	What   string
 	Reason string
+	Got    uint64 // how many there are, where Limit is not 0
+	Limit  uint64 // how many may be; 0: it is not about a number
+}
+
+func refuse(at int, what, reason string) *Error {
+	return &Error{Offset: at, What: what, Reason: reason}
+}
+
+// over refuses more of something than is read.
+func over(at int, what, unit string, got, limit int) *Error {
+	return &Error{at, what, fmt.Sprintf("%d %s, at most %d are read", got, unit, limit), uint64(got), uint64(limit)}
 }
 
 func (e *Error) Error() string {
@@ -88,10 +99,10 @@ func Lower(a, b string) bool {
 func ParseManifest(text []byte) (Manifest, error) {
 	var m Manifest
 	bad := func(what, why string, args ...any) (Manifest, error) {
-		return Manifest{}, &Error{-1, "manifest: " + what, fmt.Sprintf(why, args...)}
+		return Manifest{}, refuse(-1, "manifest: "+what, fmt.Sprintf(why, args...))
 	}
 	if len(text) > MaxManifest {
-		return bad("size", "%d bytes, at most %d are read", len(text), MaxManifest)
+		return Manifest{}, over(-1, "manifest: size", "bytes", len(text), MaxManifest)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -118,6 +129,9 @@ func ParseManifest(text []byte) (Manifest, error) {
 		if h != "select_layout" && h != "remap" && h != "route" || slices.Contains(m.Hooks[:i], h) {
 			return bad("hooks", "%q: want select_layout, remap and route, each once", h)
 		}
+	}
+	if low, high := m.ABI.Minors(); low > high {
+		return bad("abi", "%s to %s is no range: want the lower version as min", m.ABI.Min, m.ABI.Max)
 	}
 	return m, nil
 }
@@ -179,10 +193,10 @@ var errTruncated = errors.New("truncated")
 
 func sections(b []byte) ([]section, error) {
 	if len(b) < 8 || string(b[:4]) != "\x00asm" || binary.LittleEndian.Uint32(b[4:]) != 1 {
-		return nil, &Error{0, "header", "no core WebAssembly module of version 1"}
+		return nil, refuse(0, "header", "no core WebAssembly module of version 1")
 	}
 	if len(b) > MaxModule {
-		return nil, &Error{0, "size", fmt.Sprintf("%d bytes, at most %d are read", len(b), MaxModule)}
+		return nil, over(0, "size", "bytes", len(b), MaxModule)
 	}
 	var out []section
 	var seen [256]bool
@@ -190,14 +204,14 @@ func sections(b []byte) ([]section, error) {
 		s := section{id: b[at], start: at}
 		n, w, err := leb(b[at+1:])
 		if err != nil || uint64(n) > uint64(len(b)-at-1-w) {
-			return nil, &Error{at, "section size", "reaches past the module"}
+			return nil, refuse(at, "section size", "reaches past the module")
 		}
 		s.from = at + 1 + w
 		s.to = s.from + int(n)
 		if s.id == 0 {
 			n, w, err := leb(b[s.from:s.to])
 			if err != nil || uint64(n) > uint64(s.to-s.from-w) {
-				return nil, &Error{s.from, "custom section", "its name reaches past the section"}
+				return nil, refuse(s.from, "custom section", "its name reaches past the section")
 			}
 			s.nameEnd = s.from + w + int(n)
 			s.name = string(b[s.from+w : s.nameEnd])
@@ -205,7 +219,7 @@ func sections(b []byte) ([]section, error) {
 		// Twice is not valid, and would let a reader that takes the first and one
 		// that takes the last see two modules.
 		if s.id != 0 && seen[s.id] {
-			return nil, &Error{at, fmt.Sprintf("section %d", s.id), "stands twice"}
+			return nil, refuse(at, fmt.Sprintf("section %d", s.id), "stands twice")
 		}
 		seen[s.id] = true
 		out = append(out, s)
@@ -224,13 +238,13 @@ func ReadManifest(b []byte) (Manifest, error) {
 	for i, s := range ss {
 		if s.id == 0 && s.name == ManifestSection {
 			if found >= 0 {
-				return Manifest{}, &Error{s.start, "section " + ManifestSection, "stands twice"}
+				return Manifest{}, refuse(s.start, "section "+ManifestSection, "stands twice")
 			}
 			found = i
 		}
 	}
 	if found < 0 {
-		return Manifest{}, &Error{-1, "section " + ManifestSection, "missing: the module was not sealed"}
+		return Manifest{}, refuse(-1, "section "+ManifestSection, "missing: the module was not sealed")
 	}
 	at := ss[found].nameEnd
 	m, err := ParseManifest(b[at:ss[found].to])
@@ -239,6 +253,20 @@ func ReadManifest(b []byte) (Manifest, error) {
 		e.Offset = at
 	}
 	return m, err
+}
+
+// ManifestOffset returns the byte offset of a module's manifest, or -1.
+func ManifestOffset(b []byte) int {
+	ss, err := sections(b)
+	if err != nil {
+		return -1
+	}
+	for _, s := range ss {
+		if s.id == 0 && s.name == ManifestSection {
+			return s.nameEnd
+		}
+	}
+	return -1
 }
 
 // Start returns the byte offset of a module's start section, or -1.
@@ -289,7 +317,7 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 		switch s.id {
 		case 0:
 			if s.name == ManifestSection {
-				return nil, &Error{s.start, "section " + ManifestSection, "the module is sealed already"}
+				return nil, refuse(s.start, "section "+ManifestSection, "the module is sealed already")
 			}
 		case 2:
 			list, err := imports(b[s.from:s.to], s.from)
@@ -305,7 +333,7 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 			global = s
 			n, _, err := leb(b[s.from:s.to])
 			if err != nil {
-				return nil, &Error{s.from, "global section", "no count"}
+				return nil, refuse(s.from, "global section", "no count")
 			}
 			globals += n
 		case 7:
@@ -313,7 +341,7 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 		}
 	}
 	if export == nil {
-		return nil, &Error{-1, "export section", "missing: a policy exports memory, kvferry_arena and its hooks"}
+		return nil, refuse(-1, "export section", "missing: a policy exports memory, kvferry_arena and its hooks")
 	}
 	list, err := exports(b[export.from:export.to], export.from)
 	if err != nil {
@@ -321,7 +349,7 @@ func Seal(b, manifest []byte, minor uint32) ([]byte, error) {
 	}
 	for _, e := range list {
 		if e.Name == Marker {
-			return nil, &Error{export.start, "export " + Marker, "there already: the marker is added here and nowhere else"}
+			return nil, refuse(export.start, "export "+Marker, "there already: the marker is added here and nowhere else")
 		}
 	}
 	entry := AppendSigned([]byte{0x7f, 0x00, 0x41}, int64(int32(minor)))
@@ -386,7 +414,7 @@ func appendManifest(out, manifest []byte) []byte {
 func grown(body, entry []byte) ([]byte, error) {
 	n, w, err := leb(body)
 	if err != nil {
-		return nil, &Error{-1, "section", "no count"}
+		return nil, refuse(-1, "section", "no count")
 	}
 	out := append(uleb(n+1), body[w:]...)
 	return append(out, entry...), nil
@@ -473,13 +501,13 @@ func imports(b []byte, base int) ([]Import, error) {
 		}
 		return ok
 	}
-	bad := &Error{base, "import section", "cannot be read"}
+	bad := refuse(base, "import section", "cannot be read")
 	n, ok := number()
 	if !ok {
 		return nil, bad
 	}
 	if n > maxImports {
-		return nil, &Error{base, "import section", fmt.Sprintf("%d imports, at most %d are read", n, maxImports)}
+		return nil, over(base, "import section", "imports", int(n), maxImports)
 	}
 	var out []Import
 	for range n {

@@ -160,6 +160,13 @@ func FuzzModule(f *testing.F) {
 		if (Start(b) < 0) != (Start(out) < 0) {
 			t.Error("sealing added or lost a start section")
 		}
+		if at := ManifestOffset(out); at < 0 || string(out[at:]) != manifest {
+			t.Errorf("the manifest at %d is not what was sealed", at)
+		}
+		short := Unnamed(out)
+		if again, err := Imports(short); err != nil || !reflect.DeepEqual(imports, again) || Functions(short) != Functions(b) || len(short) > len(out) || !bytes.Equal(Unnamed(short), short) {
+			t.Errorf("without names it imports %v (%v) and has %d functions, before %v and %d", again, err, Functions(short), imports, Functions(b))
+		}
 	})
 }
 

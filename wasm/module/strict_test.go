@@ -19,6 +19,7 @@ func TestManifestIsReadStrictly(t *testing.T) {
 		{strings.Replace(manifest, `"name"`, `"Name"`, 1), `JSON: "Name" is no key of a manifest`},
 		{strings.Replace(manifest, `"min": "1.0"`, `"min": "1.0", "min": "1.1"`, 1), `JSON: "min" stands twice`},
 		{"null", `name: ""`},
+		{strings.Replace(manifest, `"min": "1.0"`, `"min": "1.5"`, 1), "abi: 1.5 to 1.4 is no range: want the lower version as min"},
 		{manifest[:len(manifest)-1], "JSON: unexpected EOF"},
 	} {
 		m, err := ParseManifest([]byte(c.text))
@@ -86,6 +87,55 @@ func TestExports(t *testing.T) {
 	}
 	if _, err := Exports(linked[:12]); err == nil {
 		t.Error("the exports of a module that is cut off were read")
+	}
+}
+
+// What is more than is read says how many there may be.
+func TestLimits(t *testing.T) {
+	long := []byte(strings.Repeat(" ", MaxManifest+1))
+	_, manifest := ParseManifest(long)
+	_, size := Imports(append(linked[:len(linked):len(linked)], make([]byte, MaxModule)...))
+	_, imports := Imports([]byte("\x00asm\x01\x00\x00\x00\x02\x02\x81\x08"))
+	_, exports := Exports([]byte("\x00asm\x01\x00\x00\x00\x07\x02\x81\x20"))
+	for name, c := range map[string]struct {
+		err   error
+		limit uint64
+	}{"manifest": {manifest, MaxManifest}, "size": {size, MaxModule}, "imports": {imports, 1024}, "exports": {exports, 4096}} {
+		var e *Error
+		if !errors.As(c.err, &e) || e.Limit != c.limit || e.Got <= e.Limit {
+			t.Errorf("%s: error %+v, want the limit %d", name, c.err, c.limit)
+		}
+	}
+}
+
+// Names are taken away, and nothing else; functions are counted with those that
+// are imported.
+func TestUnnamed(t *testing.T) {
+	functions := "\x01\x04\x01\x60\x00\x00" + "\x02\x0e\x02\x01e\x01f\x00\x00\x01e\x01g\x03\x7f\x00" + "\x03\x03\x02\x00\x00"
+	names := "\x00\x0b\x04name\x01\x04\x01\x00\x01x"
+	other := "\x00\x05\x04name"
+	header := string(linked[:8])
+	for _, c := range []struct {
+		in, want  string
+		functions int
+	}{
+		{header + functions + names, header + functions, 3},
+		{header + names + functions + other, header + functions, 3},
+		{header + "\x00\x06\x05names" + functions, header + "\x00\x06\x05names" + functions, 3},
+		{header, header, 0},
+		{header + "\x00\xff", header + "\x00\xff", -1},
+		{header + "\x03\x00", header + "\x03\x00", -1},
+		{"ELF", "ELF", -1},
+	} {
+		if got := Unnamed([]byte(c.in)); string(got) != c.want {
+			t.Errorf("%q became %q, want %q", c.in, got, c.want)
+		}
+		if n := Functions([]byte(c.in)); n != c.functions {
+			t.Errorf("%q has %d functions, want %d", c.in, n, c.functions)
+		}
+	}
+	if at := ManifestOffset(linked); at != -1 {
+		t.Errorf("the manifest of a module that has none is at %d", at)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/kvferry/kvferry/plan/proof"
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/wasm/abi"
 	"github.com/kvferry/kvferry/wasm/compiler"
 	"github.com/kvferry/kvferry/wasm/host"
 	"github.com/kvferry/kvferry/wasm/meter"
@@ -85,6 +86,7 @@ func describe(err error) *Error {
 		loading   *host.Error
 		compiled  *compiler.Error
 		fault     *host.Fault
+		unread    *abi.Error
 		unequal   *Unequal
 		proofs    *proof.Fault
 		assigned  *plan.AssignmentError
@@ -106,6 +108,9 @@ func describe(err error) *Error {
 	case errors.As(err, &sealed):
 		out.Kind, out.Fault, out.Offset = "manifest", string(blame.Policy), at(sealed.Offset)
 		out.Fix = "build it with \"kvferry policy build\", which seals it with its manifest.json"
+		if sealed.Limit > 0 {
+			out.Got, out.Limit = &sealed.Got, &sealed.Limit
+		}
 	case errors.As(err, &loading):
 		out.Kind, out.Fault = loading.What, string(blame.Policy)
 		if loading.Operator {
@@ -135,7 +140,12 @@ func describe(err error) *Error {
 			out.Limit = &frames
 		case errors.Is(err, host.ErrFuel):
 			out.Got, out.Limit = &fault.Fuel, &fault.Limit
+		case fault.Most > 0:
+			out.Got, out.Limit = &fault.Got, &fault.Most
+		case errors.As(err, &unread) && unread.Limit > 0:
+			out.Got, out.Limit = &unread.Value, &unread.Limit
 		}
+		out.Function = fault.Trapped
 	case errors.As(err, &unequal):
 		out.Kind, out.Fault, out.Fix = "unequal", string(blame.Policy), "decide from the question alone: keep nothing between calls, and use no floating point whose result is not a number"
 		if unequal.vector {
@@ -145,6 +155,10 @@ func describe(err error) *Error {
 		out.Kind, out.Fault, out.Fix = string(proofs.Kind), string(blame.Policy), "bring all that the destination's ranks hold, each part once, or decline pairs that the policy does not serve"
 	case errors.As(err, &assigned), errors.As(err, &unaligned):
 		out.Kind, out.Fault, out.Fix = "assignment", string(blame.Policy), "name ranks, layers, heads and components that the question has"
+		if n, ok := tooMany(assigned); ok {
+			most := uint64(plan.MaxAssignments)
+			out.Got, out.Limit, out.Fix = &n, &most, "answer with fewer, larger assignments"
+		}
 	case errors.As(err, &large):
 		out.Kind, out.Fault, out.Fix = "budget", string(blame.Policy), "answer with fewer, larger assignments" // the examination's pairs are small
 		got, limit := uint64(max(large.Need, 0)), uint64(max(large.Limit, 0))
@@ -153,6 +167,15 @@ func describe(err error) *Error {
 		out.Kind, out.Fault, out.Fix = "decision", string(blame.Policy), "name alternatives, providers and rails that the question has"
 	}
 	return out
+}
+
+// tooMany is how many assignments there are, where that is what is wrong.
+func tooMany(e *plan.AssignmentError) (n uint64, ok bool) {
+	if e == nil || e.Index != plan.MaxAssignments {
+		return 0, false
+	}
+	all, ok := e.Value.(int)
+	return uint64(all), ok && all > plan.MaxAssignments
 }
 
 // stageOf is the stage at which a module could not be loaded.
@@ -164,6 +187,9 @@ func stageOf(err error) Stage {
 	case errors.As(err, &preflight), errors.As(err, &sealed):
 		return Preflight
 	case errors.As(err, &loading):
+		if loading.Instance {
+			return Instance
+		}
 		switch loading.What {
 		case "import", "manifest", "memory", "fuel":
 			return Preflight
