@@ -91,8 +91,8 @@ func (c *Compiler) died(exit *exec.ExitError, complaint string) error {
 	case memory:
 		e := &Error{Kind: Memory, Reason: fmt.Sprintf("compiling takes more than %d bytes of address space", c.cfg.Memory), Limit: c.cfg.Memory}
 		return e.fixed(simpler)
-	case ok && status.Signaled() && exit.UserTime()+exit.SystemTime() >= time.Duration(c.seconds())*time.Second*9/10:
-		return c.slow() // the kernel kills who has used up its time, which it counts in two ways
+	case ok && status.Signaled() && exit.UserTime()+exit.SystemTime() >= time.Duration(c.seconds())*time.Second/2:
+		return c.slow() // the kernel kills who has used up its time, which it counts in two ways that differ where the host is busy
 	case ok && status.Signaled():
 		e := &Error{Kind: Crashed, Reason: fmt.Sprintf("the compiler was ended by the signal %q", status.Signal())}
 		return e.fixed(simpler + "; where other modules fare alike, see whether the host is short of memory")
