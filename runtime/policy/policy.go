@@ -234,6 +234,14 @@ func (p *Policy) keep(key answerKey, k known) {
 	p.size += k.size
 }
 
+// Forget forgets the answers that are known: the guest is asked again.
+func (p *Policy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.answers)
+	p.recent, p.size = nil, 0
+}
+
 // wrap says whose fault an error of a hook is, and names what was asked.
 func (p *Policy) wrap(hook, engine string, can []string, err error) error {
 	var refused *host.Refused

@@ -12,6 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/blame"
 	"github.com/kvferry/kvferry/runtime/policy"
 	"github.com/kvferry/kvferry/runtime/policy/store"
+	"github.com/kvferry/kvferry/wasm/host"
 	"github.com/kvferry/kvferry/wasm/module"
 )
 
@@ -68,7 +69,7 @@ func (m *Manager) Load(ctx context.Context, mod Module) (uint64, error) {
 		return refuse(&DowngradeError{manifest.Name, manifest.Version, a.Version})
 	}
 	if open >= maxOpen {
-		return refuse(&ChangeError{id, Loaded, fmt.Sprintf("%d generations are open, at most %d may be; drop one, or wait until those that drain are closed", open, maxOpen)})
+		return refuse(full(id, open))
 	}
 	g, err := m.make(ctx, store.Generation{ID: id, Name: manifest.Name, Version: manifest.Version, Digest: digest, Source: mod.Source, Keys: mod.Keys, Loaded: m.opt.Now().UTC()}, mod.Wasm)
 	if err != nil {
@@ -90,11 +91,13 @@ func (m *Manager) Load(ctx context.Context, mod Module) (uint64, error) {
 // make opens a module as a generation that is in no list yet, with one
 // reference, the line's.
 func (m *Manager) make(ctx context.Context, meta store.Generation, wasm []byte) (*generation, error) {
-	p, err := policy.Open(ctx, wasm, m.opt.Policy)
-	if err != nil {
+	g := &generation{Generation: meta, wasm: wasm}
+	opt := m.opt.Policy
+	opt.Observe = func(c host.Call) { m.called(g, c) }
+	var err error
+	if g.policy, err = policy.Open(ctx, wasm, opt); err != nil {
 		return nil, err
 	}
-	g := &generation{Generation: meta, policy: p, wasm: wasm}
 	g.refs.Store(1)
 	m.open.Add(1)
 	return g, nil
@@ -142,7 +145,7 @@ func (m *Manager) install(next lineup, good *kept, fresh *generation, e Event) e
 		case Active:
 			state.Active = g.ID
 		case Canary:
-			state.Canary, state.Percent = g.ID, next.percent
+			state.Canary, state.Percent, state.By = g.ID, next.share.Percent, string(next.share.By)
 		case Shadow:
 			state.Shadow = g.ID
 		case Draining, Closed:
@@ -168,16 +171,16 @@ func (m *Manager) install(next lineup, good *kept, fresh *generation, e Event) e
 	var events []Event
 	var leaving []*generation
 	for _, g := range all {
-		stage, percent := staged(g), 0.0
+		stage, share := staged(g), Share{}
 		if stage == Canary {
-			percent = next.percent
+			share = next.share
 		}
-		if g == fresh || g.stage != stage || stage == Canary && old.percent != next.percent {
+		if g == fresh || g.stage != stage || stage == Canary && old.share != next.share {
 			said := g.mark(e)
-			said.From, said.To, said.Percent = g.stage, stage, percent
+			said.From, said.To, said.Percent, said.By = g.stage, stage, share.Percent, share.By
 			switch {
 			case g == fresh && e.Kind == RolledBack:
-				said = g.mark(Event{Kind: Changed, To: stage, Reason: "the last good policy, again"})
+				said = g.mark(Event{Kind: Changed, To: stage, Reason: broughtBack})
 			case g == fresh:
 				said.From = ""
 			}
@@ -265,20 +268,31 @@ func (m *Manager) finish(g *generation) {
 
 // find gives a generation that may be put to a stage.
 // Preconditions: m.changing is held.
-func (m *Manager) find(id uint64, to Stage, from ...Stage) (*generation, error) {
+func (m *Manager) find(id uint64, to Stage) (*generation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g := m.live[id]
 	if g == nil {
-		return nil, &ChangeError{id, to, "there is no such generation, or it is closed"}
+		return nil, unknown(id, to)
 	}
-	if !slices.Contains(from, g.stage) {
-		return nil, &ChangeError{id, to, fmt.Sprintf("it is %s, want %v", g.stage, from)}
+	if err := follows(id, g.stage, to); err != nil {
+		return nil, err
 	}
 	if g.condemned.Load() {
 		return nil, &ChangeError{id, to, "it is being rolled back"}
 	}
 	return g, nil
+}
+
+// roles are who stands where in the line.
+func (l *lineup) roles() roles {
+	number := func(g *generation) uint64 {
+		if g == nil {
+			return 0
+		}
+		return g.ID
+	}
+	return roles{number(l.active), number(l.canary), number(l.shadow)}
 }
 
 // leave takes a generation out of the candidates of a line.
@@ -287,7 +301,7 @@ func (l *lineup) leave(g *generation) {
 		l.shadow = nil
 	}
 	if l.canary == g {
-		l.canary, l.percent = nil, 0
+		l.canary, l.share = nil, Share{}
 	}
 }
 
@@ -300,47 +314,51 @@ func (m *Manager) Shadow(id uint64) error {
 		return err
 	}
 	defer m.changing.Unlock()
-	g, err := m.find(id, Shadow, Loaded, Canary)
+	return m.shadow(id)
+}
+
+// shadow is Shadow. m.changing is held.
+func (m *Manager) shadow(id uint64) error {
+	g, err := m.find(id, Shadow)
 	if err != nil {
 		return err
 	}
 	next := *m.line.Load()
 	next.leave(g)
-	switch {
-	case next.active == nil:
-		return &ChangeError{id, Shadow, "no generation is active to compare it with"}
-	case next.shadow != nil:
-		return &ChangeError{id, Shadow, fmt.Sprintf("generation %d is in shadow; drop it, or put it to another stage", next.shadow.ID)}
+	if err := next.roles().room(id, Shadow); err != nil {
+		return err
 	}
 	next.shadow = g
 	return m.install(next, m.lastGood, nil, Event{})
 }
 
-// Canary gives a generation a share of the questions, in per cent, or changes
-// its share.
+// Canary gives a generation a share of the questions, or changes its share.
 //
 // Errors: *ChangeError; those of the store; ErrClosed.
-func (m *Manager) Canary(id uint64, percent float64) error {
+func (m *Manager) Canary(id uint64, share Share) error {
 	if err := m.enter(); err != nil {
 		return err
 	}
 	defer m.changing.Unlock()
-	if err := percentage(id, percent); err != nil {
+	return m.canary(id, share)
+}
+
+// canary is Canary. m.changing is held.
+func (m *Manager) canary(id uint64, share Share) error {
+	share, err := share.valid(id)
+	if err != nil {
 		return err
 	}
-	g, err := m.find(id, Canary, Loaded, Shadow, Canary)
+	g, err := m.find(id, Canary)
 	if err != nil {
 		return err
 	}
 	next := *m.line.Load()
 	next.leave(g)
-	switch {
-	case next.active == nil:
-		return &ChangeError{id, Canary, "no generation is active that would answer the others"}
-	case next.canary != nil:
-		return &ChangeError{id, Canary, fmt.Sprintf("generation %d is the canary; drop it, or put it to another stage", next.canary.ID)}
+	if err := next.roles().room(id, Canary); err != nil {
+		return err
 	}
-	next.canary, next.percent = g, percent
+	next.canary, next.share = g, share
 	return m.install(next, m.lastGood, nil, Event{})
 }
 
@@ -354,7 +372,12 @@ func (m *Manager) Activate(ctx context.Context, id uint64) error {
 		return err
 	}
 	defer m.changing.Unlock()
-	g, err := m.find(id, Active, Loaded, Shadow, Canary)
+	return m.activate(ctx, id)
+}
+
+// activate is Activate. m.changing is held.
+func (m *Manager) activate(ctx context.Context, id uint64) error {
+	g, err := m.find(id, Active)
 	if err != nil {
 		return err
 	}
@@ -368,20 +391,38 @@ func (m *Manager) Activate(ctx context.Context, id uint64) error {
 	return m.charge(ctx, next, good, nil, Event{})
 }
 
-// Promote activates the canary, or where there is none the generation in
-// shadow, and returns its number.
+// Promote takes a generation one stage further: from loaded to shadow, to
+// canary with the share given, to active. id 0 is the candidate that is furthest:
+// the canary, else the one in shadow, else the only one that is loaded. It
+// returns which one it was and where it is now.
 //
-// Errors: those of Activate.
-func (m *Manager) Promote(ctx context.Context) (uint64, error) {
-	l := m.line.Load()
-	g := l.canary
-	if g == nil {
-		g = l.shadow
+// Errors: those of Shadow, Canary and Activate.
+func (m *Manager) Promote(ctx context.Context, id uint64, share Share) (uint64, Stage, error) {
+	if err := m.enter(); err != nil {
+		return 0, "", err
 	}
-	if g == nil {
-		return 0, &ChangeError{0, Active, "there is neither a canary nor a generation in shadow"}
+	defer m.changing.Unlock()
+	var loaded []uint64
+	m.mu.Lock()
+	for _, n := range m.ids() {
+		if m.live[n].stage == Loaded {
+			loaded = append(loaded, n)
+		}
 	}
-	return g.ID, m.Activate(ctx, g.ID)
+	m.mu.Unlock()
+	id, to, err := m.line.Load().roles().promoted(id, loaded)
+	if err != nil {
+		return id, to, err
+	}
+	switch to {
+	case Shadow:
+		err = m.shadow(id)
+	case Canary:
+		err = m.canary(id, share)
+	default:
+		err = m.activate(ctx, id)
+	}
+	return id, to, err
 }
 
 // charge installs a line with another active generation, and the fallback that
@@ -427,7 +468,7 @@ func (m *Manager) Drop(id uint64) error {
 		return err
 	}
 	defer m.changing.Unlock()
-	g, err := m.find(id, Draining, Loaded, Shadow, Canary)
+	g, err := m.find(id, Draining)
 	if err != nil {
 		return err
 	}
@@ -595,7 +636,8 @@ func (m *Manager) restore(ctx context.Context) error {
 		case Shadow:
 			next.shadow = g
 		case Canary:
-			next.canary, next.percent, e.Percent = g, state.Percent, state.Percent
+			next.canary, next.share = g, shareOf(&state)
+			e.Percent, e.By = next.share.Percent, next.share.By
 		}
 		events = append(events, g.mark(e))
 	}

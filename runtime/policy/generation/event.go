@@ -49,12 +49,21 @@ type Event struct {
 	From       Stage     `json:"from,omitempty"`
 	To         Stage     `json:"to,omitempty"`
 	Percent    float64   `json:"percent,omitempty"` // of a canary
+	By         By        `json:"by,omitempty"`      // likewise
 	Fault      FaultKind `json:"fault,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Count      int64     `json:"count,omitempty"` // of events of the second group that this one stands for
 }
 
 const maxReason = 1024 // bytes of a reason that are kept
+
+// clip cuts a reason to what is kept of it.
+func clip(s string) string {
+	if len(s) > maxReason {
+		s = strings.ToValidUTF8(s[:maxReason], "") + "..."
+	}
+	return s
+}
 
 // teller writes events to the history and the log and tells whoever listens, in
 // order, from a goroutine of its own: nothing that makes an event waits for a
@@ -73,7 +82,8 @@ type teller struct {
 	queue   []Event // not written yet
 	ended   bool
 	history []Event // changes, oldest first
-	lost    int64   // changes that could not be written to the store's history
+	counts  map[EventKind]int64
+	lost    int64 // changes that could not be written to the store's history
 	limits  map[limitKey]*limit
 }
 
@@ -94,7 +104,7 @@ const (
 )
 
 func (t *teller) start() {
-	t.wake, t.done, t.limits = make(chan struct{}, 1), make(chan struct{}), map[limitKey]*limit{}
+	t.wake, t.done, t.limits, t.counts = make(chan struct{}, 1), make(chan struct{}), map[limitKey]*limit{}, map[EventKind]int64{}
 	go func() {
 		defer close(t.done)
 		for {
@@ -115,7 +125,7 @@ func (t *teller) start() {
 			t.mu.Unlock()
 			t.write(e)
 			t.writing.Unlock()
-			t.print(e)
+			e.log(&t.log)
 			if t.listen != nil {
 				t.listen(e)
 			}
@@ -145,9 +155,8 @@ func (t *teller) tell(events ...Event) {
 	now := t.now()
 	for _, e := range events {
 		e.At = now
-		if len(e.Reason) > maxReason {
-			e.Reason = strings.ToValidUTF8(e.Reason[:maxReason], "") + "..."
-		}
+		t.counts[e.Kind]++
+		e.Reason = clip(e.Reason)
 		if e.Kind.change() {
 			if len(t.history) == maxHistory {
 				t.history = append(t.history[:0], t.history[1:]...)
@@ -192,7 +201,8 @@ func (t *teller) write(e Event) {
 	}
 }
 
-func (t *teller) print(e Event) {
+// log writes an event to a log.
+func (e Event) log(log *zerolog.Logger) {
 	level := zerolog.InfoLevel
 	switch e.Kind {
 	case RolledBack, Fault, Replaced, Costly, Refused:
@@ -200,14 +210,14 @@ func (t *teller) print(e Event) {
 	case RollbackFailed:
 		level = zerolog.ErrorLevel
 	}
-	line := t.log.WithLevel(level).Str("event", string(e.Kind)).Uint64("generation", e.Generation).Str("policy", e.Name).Str("version", e.Version).Str("digest", e.Digest)
+	line := log.WithLevel(level).Str("event", string(e.Kind)).Uint64("generation", e.Generation).Str("policy", e.Name).Str("version", e.Version).Str("digest", e.Digest)
 	for _, f := range []struct{ key, value string }{{"from", string(e.From)}, {"to", string(e.To)}, {"fault", string(e.Fault)}, {"reason", e.Reason}} {
 		if f.value != "" {
 			line = line.Str(f.key, f.value)
 		}
 	}
 	if e.Percent > 0 {
-		line = line.Float64("percent", e.Percent)
+		line = line.Float64("percent", e.Percent).Str("by", string(e.By))
 	}
 	if e.Count > 0 {
 		line = line.Int64("count", e.Count)
@@ -228,13 +238,7 @@ func (t *teller) past() ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Event
-	for _, line := range lines {
-		var e Event
-		if json.Unmarshal(line, &e) == nil {
-			out = append(out, e)
-		}
-	}
+	out := read(lines)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.queue {
@@ -243,4 +247,16 @@ func (t *teller) past() ([]Event, error) {
 		}
 	}
 	return out, nil
+}
+
+// read reads the lines of a history. One that is no event is left out.
+func read(lines [][]byte) []Event {
+	var out []Event
+	for _, line := range lines {
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			out = append(out, e)
+		}
+	}
+	return out
 }

@@ -64,28 +64,29 @@ func FaultOf(err error) FaultKind {
 
 // Counters are what a generation did so far. All but InFlight only grow.
 type Counters struct {
-	Calls    int64 `json:"calls"`     // questions put to it; answers that were known are included
-	Answers  int64 `json:"answers"`   // that it gave
-	Declined int64 `json:"declined"`  // deliberate refusals
-	Failed   int64 `json:"failed"`    // ended otherwise, by no fault of the policy (a cancelled caller, say)
-	Traps    int64 `json:"traps"`     //
-	Fuel     int64 `json:"fuel"`      //
-	Faulty   int64 `json:"faulty"`    //
-	Unproved int64 `json:"unproved"`  // answers whose plan was refused
-	Proved   int64 `json:"proved"`    // answers whose plan was proved, as far as Judge was told
-	Costly   int64 `json:"costly"`    // answers that cost too much beside the built-in policy's
-	Weighed  int64 `json:"weighed"`   // answers that were compared with the built-in policy's
-	Agreed   int64 `json:"agreed"`    // in shadow: answers like the active one's
-	Differed int64 `json:"differed"`  // in shadow: other answers
-	Replaced int64 `json:"replaced"`  // faults for which the fallback answered
-	InFlight int64 `json:"in_flight"` // calls in progress
+	Calls    int64 `json:"calls"`      // questions put to it; answers that were known are included
+	Answers  int64 `json:"answers"`    // that it gave
+	Declined int64 `json:"declined"`   // deliberate refusals
+	Failed   int64 `json:"failed"`     // ended otherwise, by no fault of the policy (a cancelled caller, say)
+	Traps    int64 `json:"traps"`      //
+	Fuel     int64 `json:"fuel"`       //
+	Faulty   int64 `json:"faulty"`     //
+	Unproved int64 `json:"unproved"`   // answers whose plan was refused
+	Proved   int64 `json:"proved"`     // answers whose plan was proved, as far as Judge was told
+	Costly   int64 `json:"costly"`     // answers that cost too much beside the built-in policy's
+	Weighed  int64 `json:"weighed"`    // answers that were compared with the built-in policy's
+	Agreed   int64 `json:"agreed"`     // in shadow: answers like the active one's
+	Differed int64 `json:"differed"`   // in shadow: other answers
+	Replaced int64 `json:"replaced"`   // faults for which the fallback answered
+	Spent    int64 `json:"fuel_spent"` // fuel that the guest's calls took
+	InFlight int64 `json:"in_flight"`  // calls in progress
 }
 
 // Faults is the sum over all kinds.
 func (c Counters) Faults() int64 { return c.Traps + c.Fuel + c.Faulty + c.Unproved }
 
 type counters struct {
-	calls, answers, declined, failed, traps, fuel, faulty, unproved, proved, costly, weighed, agreed, differed, replaced atomic.Int64
+	calls, answers, declined, failed, traps, fuel, faulty, unproved, proved, costly, weighed, agreed, differed, replaced, spent atomic.Int64
 }
 
 // generation is an open policy and its place in the line.
@@ -136,7 +137,7 @@ func (g *generation) counters(stage Stage) Counters {
 	return Counters{
 		Calls: c.calls.Load(), Answers: c.answers.Load(), Declined: c.declined.Load(), Failed: c.failed.Load(),
 		Traps: c.traps.Load(), Fuel: c.fuel.Load(), Faulty: c.faulty.Load(), Unproved: c.unproved.Load(), Proved: c.proved.Load(),
-		Costly: c.costly.Load(), Weighed: c.weighed.Load(), Agreed: c.agreed.Load(), Differed: c.differed.Load(), Replaced: c.replaced.Load(),
+		Costly: c.costly.Load(), Weighed: c.weighed.Load(), Agreed: c.agreed.Load(), Differed: c.differed.Load(), Replaced: c.replaced.Load(), Spent: c.spent.Load(),
 		InFlight: max(flying, 0),
 	}
 }

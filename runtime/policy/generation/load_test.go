@@ -71,7 +71,7 @@ func TestHotSwapsUnderLoad(t *testing.T) {
 		case 0:
 			r.do(r.Shadow(id))
 		case 1:
-			r.do(r.Canary(id, 50))
+			r.do(r.Canary(id, Share{Percent: 50}))
 		}
 		r.do(r.Activate(ctx, id))
 		if want := fmt.Sprintf("1.0.%d", v); r.Version() != want {

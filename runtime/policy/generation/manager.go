@@ -32,7 +32,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,6 +57,27 @@ const (
 	LastGood   Fallback = "last good" // the one that was active before
 	Builtin    Fallback = "built-in"
 )
+
+// String is the fallback as configurations name it: none, last-good or built-in.
+func (f Fallback) String() string {
+	switch f {
+	case NoFallback:
+		return "none"
+	case LastGood:
+		return "last-good"
+	}
+	return string(f)
+}
+
+// ParseFallback is the fallback that String gives.
+func ParseFallback(text string) (Fallback, error) {
+	for _, f := range []Fallback{NoFallback, LastGood, Builtin} {
+		if f.String() == text {
+			return f, nil
+		}
+	}
+	return "", blame.On(blame.Operator, fmt.Errorf("policy: fallback %q: want %s, %s or %s", text, NoFallback, LastGood, Builtin))
+}
 
 // Options of a manager. The zero value is sound.
 type Options struct {
@@ -104,7 +125,7 @@ var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("policy: the manager is closed")
 	// ErrNoLastGood is a rollback without anything to go back to.
-	ErrNoLastGood = errors.New("policy: there is no last good policy to go back to")
+	ErrNoLastGood = errors.New("policy: there is no last good policy to go back to; activate another one")
 )
 
 // ChangeError is a change that cannot be made as things stand. The fault is the
@@ -146,7 +167,7 @@ type kept struct {
 type lineup struct {
 	active, canary, shadow *generation // nil: none
 	fallback               *generation
-	percent                float64
+	share                  Share // of the canary
 	closed                 bool
 }
 
@@ -168,6 +189,8 @@ type Manager struct {
 	closed   []Info                 // that were, oldest first
 	lastID   uint64
 	lastGood *kept
+	taps     map[*tap]struct{}
+	tapped   atomic.Bool // there are some
 
 	open       sync.WaitGroup // generations that are not closed
 	background sync.WaitGroup // rollbacks
@@ -193,12 +216,28 @@ func New(ctx context.Context, opt Options) (*Manager, error) {
 	if opt.Fallback != NoFallback && opt.Fallback != LastGood && opt.Fallback != Builtin {
 		return nil, blame.On(blame.Operator, fmt.Errorf("policy: fallback %q is none of %q and %q", opt.Fallback, LastGood, Builtin))
 	}
+	opt.complete()
+	m := &Manager{opt: opt, builtin: builtin, live: map[uint64]*generation{}, taps: map[*tap]struct{}{}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	m.told = teller{log: opt.Log, listen: opt.Events, store: opt.Store, now: opt.Now}
+	m.told.start()
+	m.who.by = map[geometry.Digest]*generation{}
+	m.line.Store(&lineup{})
+	m.audit.start(m)
+	if err := m.restore(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// complete fills in the defaults.
+func (opt *Options) complete() {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	if opt.Conform == nil {
+	if guest := opt.Policy.Host(); opt.Conform == nil {
 		opt.Conform = func(ctx context.Context, wasm []byte) error {
-			return examine.Conform(ctx, wasm, opt.Policy.Host(), nil)
+			return examine.Conform(ctx, wasm, guest, nil)
 		}
 	}
 	if opt.Budget == (plan.Budget{}) {
@@ -216,17 +255,6 @@ func New(ctx context.Context, opt Options) (*Manager, error) {
 	if !(opt.Limits.Costly > 0) {
 		opt.Limits.Costly = 4
 	}
-	m := &Manager{opt: opt, builtin: builtin, live: map[uint64]*generation{}}
-	m.ctx, m.stop = context.WithCancel(context.Background())
-	m.told = teller{log: opt.Log, listen: opt.Events, store: opt.Store, now: opt.Now}
-	m.told.start()
-	m.who.by = map[geometry.Digest]*generation{}
-	m.line.Store(&lineup{})
-	m.audit.start(m)
-	if err := m.restore(ctx); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
 }
 
 // hash turns what a canary is chosen by into a number. It depends on the
@@ -237,18 +265,18 @@ func (l *lineup) chosen(key string) bool {
 	h.Write(l.canary.Digest[:])
 	h.Write([]byte(key))
 	v := binary.LittleEndian.Uint64(h.Sum(nil))
-	return float64(v>>11)*(100/float64(1<<53)) < l.percent
+	return float64(v>>11)*(100/float64(1<<53)) < l.share.Percent
 }
 
 // take gives the generation that answers a question, held.
-func (m *Manager) take(key string) (*generation, *lineup, error) {
+func (m *Manager) take(key func(By) string) (*generation, *lineup, error) {
 	for {
 		l := m.line.Load()
 		if l.closed {
 			return nil, nil, ErrClosed
 		}
 		g := l.active
-		if l.canary != nil && l.chosen(key) {
+		if l.canary != nil && l.chosen(key(l.share.By)) {
 			g = l.canary
 		}
 		if g == nil {
@@ -269,7 +297,7 @@ func (m *Manager) give(g *generation) {
 }
 
 // ask puts a question to whoever has to answer it. It returns who did.
-func ask[T any](m *Manager, key string, put func(p *policy.Policy) (T, error)) (T, *generation, *lineup, error) {
+func ask[T any](m *Manager, key func(By) string, put func(p *policy.Policy) (T, error)) (T, *generation, *lineup, error) {
 	var none T
 	g, l, err := m.take(key)
 	if err != nil {
@@ -373,6 +401,24 @@ func (m *Manager) Digest() geometry.Digest {
 	return geometry.Digest{}
 }
 
+// Hooks are those that the policies have which may answer, and the one in shadow:
+// a hook that none of them has need not be asked.
+func (m *Manager) Hooks() []string {
+	l := m.line.Load()
+	var out []string
+	for _, g := range []*generation{l.active, l.canary, l.shadow, l.fallback} {
+		if g == nil {
+			continue
+		}
+		for _, h := range g.policy.Hooks() {
+			if !slices.Contains(out, h) {
+				out = append(out, h)
+			}
+		}
+	}
+	return out
+}
+
 // Calls is how often guests were called, all generations together that Status
 // shows.
 func (m *Manager) Calls() int64 {
@@ -398,7 +444,7 @@ func (m *Manager) SelectLayout(ctx context.Context, q policy.Question) (policy.C
 	for _, p := range q.Peers {
 		key += fmt.Sprintf(" %q", p.Name)
 	}
-	out, g, l, err := ask(m, key, func(p *policy.Policy) (policy.Choice, error) { return p.SelectLayout(ctx, q) })
+	out, g, l, err := ask(m, func(By) string { return key }, func(p *policy.Policy) (policy.Choice, error) { return p.SelectLayout(ctx, q) })
 	if g != nil && worth(ctx, err) {
 		m.audit.layout(g, l, q, out, err)
 	}
@@ -412,13 +458,18 @@ func (m *Manager) Remap(ctx context.Context, pair *plan.Pair) (policy.Answer, er
 }
 
 // RemapFor asks which source rank feeds which destination rank of the pair. A
-// canary is chosen by the pair.
+// canary is chosen by the pair: its digest, or with ByPair its engines' names.
 //
 // Errors: those of policy.Policy.RemapFor; ErrNoPolicy, ErrClosed.
 // Preconditions: q.Pair.Validate() is nil; the question is not modified later.
 func (m *Manager) RemapFor(ctx context.Context, q policy.RemapQuestion) (policy.Answer, error) {
 	pair := q.Pair.Digest()
-	out, g, l, err := ask(m, "remap "+pair.String(), func(p *policy.Policy) (policy.Answer, error) { return p.RemapFor(ctx, q) })
+	out, g, l, err := ask(m, func(by By) string {
+		if by == ByPair {
+			return between(q.Pair.Source.Engine, q.Pair.Destination.Engine)
+		}
+		return "remap " + pair.String()
+	}, func(p *policy.Policy) (policy.Answer, error) { return p.RemapFor(ctx, q) })
 	if g != nil {
 		if err == nil {
 			m.who.set(pair, g)
@@ -431,7 +482,7 @@ func (m *Manager) RemapFor(ctx context.Context, q policy.RemapQuestion) (policy.
 }
 
 // Route asks how the transfer of a request goes. A canary is chosen by
-// q.Request.
+// q.Request, or with ByPair by the engines' names.
 //
 // Errors: those of policy.Policy.Route; ErrNoPolicy, ErrClosed.
 // Preconditions: the question is not modified later.
@@ -440,7 +491,12 @@ func (m *Manager) Route(ctx context.Context, q policy.RouteQuestion) (policy.Dec
 		decision policy.Decision
 		clamped  []policy.Clamped
 	}
-	out, g, l, err := ask(m, "route "+q.Request, func(p *policy.Policy) (routed, error) {
+	out, g, l, err := ask(m, func(by By) string {
+		if by == ByPair {
+			return between(q.Source.Name, q.Destination.Name)
+		}
+		return "route " + q.Request
+	}, func(p *policy.Policy) (routed, error) {
 		d, c, err := p.Route(ctx, q)
 		return routed{d, c}, err
 	})
@@ -448,6 +504,11 @@ func (m *Manager) Route(ctx context.Context, q policy.RouteQuestion) (policy.Dec
 		m.audit.route(g, l, q, out.decision, err)
 	}
 	return out.decision, out.clamped, err
+}
+
+// between is what a canary is chosen by where two engines are asked about.
+func between(source, destination string) string {
+	return fmt.Sprintf("pair %q %q", source, destination)
 }
 
 // worth reports whether an answer says something about the policy.
@@ -513,13 +574,5 @@ func (m *Manager) Close() error {
 	m.background.Wait()
 	m.open.Wait()
 	m.told.close()
-	return nil
-}
-
-// percentage refuses what is no share.
-func percentage(id uint64, p float64) error {
-	if math.IsNaN(p) || p <= 0 || p > 100 {
-		return &ChangeError{id, Canary, fmt.Sprintf("%v per cent is no share: want more than 0 and at most 100", p)}
-	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestRollbackOnEachReason(t *testing.T) {
 			}
 		})
 		for stage, put := range map[Stage]func(r *rig, id uint64) error{
-			Canary: func(r *rig, id uint64) error { return r.Canary(id, 100) },
+			Canary: func(r *rig, id uint64) error { return r.Canary(id, Share{Percent: 100}) },
 			Shadow: func(r *rig, id uint64) error { return r.Shadow(id) },
 		} {
 			t.Run(string(stage)+"/"+name, func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestEventsAreBounded(t *testing.T) {
 		_, _ = r.Remap(ctx, latent(t, 2)) // traps
 	}
 	for n := range maxHistory {
-		r.do(r.Canary(r.load(heads("1.0.0")), float64(n%2+1)))
+		r.do(r.Canary(r.load(heads("1.0.0")), Share{Percent: float64(n%2 + 1)}))
 	}
 	history, err := r.History()
 	r.do(err)

@@ -47,16 +47,16 @@ func TestStages(t *testing.T) {
 	if c := r.info(two).Counters; c.Calls != 1 || c.Agreed != 1 || c.Proved != 1 || c.Differed != 0 {
 		t.Errorf("in shadow: %+v", c)
 	}
-	r.do(r.Canary(two, 100))
+	r.do(r.Canary(two, Share{Percent: 100}))
 	_, err = r.Remap(ctx, pair)
 	r.do(err)
 	if c := r.info(two).Counters; c.Calls != 2 || c.Answers != 2 {
 		t.Errorf("as a canary of 100 per cent: %+v", c)
 	}
-	if i := r.info(two); i.Percent != 100 || r.Version() != "1.0.1" {
+	if i := r.info(two); i.Share.Percent != 100 || r.Version() != "1.0.1" {
 		t.Errorf("%+v, active is %s", i, r.Version())
 	}
-	id, err := r.Promote(ctx)
+	id, _, err := r.Promote(ctx, 0, Share{})
 	r.do(err)
 	if id != two || r.Version() != "1.0.2" {
 		t.Errorf("promoted %d, active is %s", id, r.Version())
@@ -114,29 +114,29 @@ func TestChangesThatCannotBe(t *testing.T) {
 		}
 	}
 	refused("shadow of nothing", r.Shadow(one), "no generation is active")
-	refused("canary of nothing", r.Canary(one, 5), "no generation is active")
-	_, err := r.Promote(ctx)
-	refused("promote nothing", err, "neither a canary nor")
+	refused("canary of nothing", r.Canary(one, Share{Percent: 5}), "no generation is active")
+	_, _, err := r.Promote(ctx, 0, Share{})
+	refused("promote what is loaded", err, "no generation is active")
 	r.do(r.Activate(ctx, one))
 	refused("activate twice", r.Activate(ctx, one), "it is active")
 	refused("drop what is active", r.Drop(one), "it is active")
 	refused("unknown", r.Shadow(99), "no such generation")
 	two, three := r.load(heads("1.0.2")), r.load(heads("1.0.3"))
 	for _, p := range []float64{0, -1, 100.1, math.NaN(), math.Inf(1)} {
-		refused(fmt.Sprint(p), r.Canary(two, p), "is no share")
+		refused(fmt.Sprint(p), r.Canary(two, Share{Percent: p}), "is no share")
 	}
 	r.do(r.Shadow(two))
 	refused("a second shadow", r.Shadow(three), fmt.Sprintf("generation %d is in shadow", two))
-	r.do(r.Canary(three, 10))
-	refused("a second canary", r.Canary(two, 10), fmt.Sprintf("generation %d is the canary", three))
-	r.do(r.Canary(three, 20))
-	if p := r.info(three).Percent; p != 20 {
+	r.do(r.Canary(three, Share{Percent: 10}))
+	refused("a second canary", r.Canary(two, Share{Percent: 10}), fmt.Sprintf("generation %d is the canary", three))
+	r.do(r.Canary(three, Share{Percent: 20}))
+	if p := r.info(three).Share.Percent; p != 20 {
 		t.Errorf("share %v after it was changed to 20", p)
 	}
 	r.do(r.Drop(three))
-	r.do(r.Canary(two, 10))
+	r.do(r.Canary(two, Share{Percent: 10}))
 	r.do(r.Shadow(two)) // and back
-	if i := r.info(two); i.Stage != Shadow || i.Percent != 0 {
+	if i := r.info(two); i.Stage != Shadow || i.Share.Percent != 0 {
 		t.Errorf("%+v", i)
 	}
 	// A bad module is not let in, and says so.
@@ -158,7 +158,7 @@ func TestChangesThatCannotBe(t *testing.T) {
 	if _, err := r.Load(ctx, Module{Wasm: heads("2.0.0")}); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	for _, err := range []error{r.Shadow(two), r.Canary(two, 1), r.Activate(ctx, two), r.Drop(two), r.Close()} {
+	for _, err := range []error{r.Shadow(two), r.Canary(two, Share{Percent: 1}), r.Activate(ctx, two), r.Drop(two), r.Close()} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}

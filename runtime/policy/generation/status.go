@@ -1,6 +1,7 @@
 package generation
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -17,8 +18,8 @@ type Info struct {
 	Keys     []string
 	Loaded   time.Time
 	Stage    Stage
-	Percent  float64 // of a canary
-	Guest    int64   // calls of its guest; the other answers were known
+	Share    Share // of a canary
+	Guest    int64 // calls of its guest; the other answers were known
 	Counters Counters
 }
 
@@ -33,6 +34,9 @@ type Status struct {
 	// against the built-in policy's, and were not, because too many were waiting.
 	Unaudited   int64
 	Differences []Difference // the last answers of shadows that differed, oldest first
+	// Events is how many there were of each kind since the manager was made, those
+	// included that were not told one by one.
+	Events map[EventKind]int64
 	// Unwritten are changes that the store's history could not take.
 	Unwritten int64
 }
@@ -60,7 +64,7 @@ func (m *Manager) Status() Status {
 	for _, id := range m.ids() {
 		i := m.live[id].info(m.live[id].stage)
 		if m.live[id] == l.canary {
-			i.Percent = l.percent
+			i.Share = l.share
 		}
 		s.Generations = append(s.Generations, i)
 	}
@@ -76,7 +80,7 @@ func (m *Manager) Status() Status {
 	s.Unaudited = m.audit.dropped.Load()
 	s.Differences = m.audit.differences()
 	m.told.mu.Lock()
-	s.Unwritten = m.told.lost
+	s.Unwritten, s.Events = m.told.lost, maps.Clone(m.told.counts)
 	m.told.mu.Unlock()
 	return s
 }

@@ -21,13 +21,13 @@ type Options struct {
 }
 
 // Recorder keeps questions and answers in memory, each once, and writes them to
-// a file. When there is no room for more, later questions are counted and left
+// a file, if it has one. When there is no room for more, later questions are counted and left
 // out: what is kept is how it began. Safe for concurrent use.
 //
 // Lock order: writing, mu. Calls of policies take mu only, which is never held
 // over a write.
 type Recorder struct {
-	name string
+	name string // of the file; empty: there is none
 	opt  Options
 
 	writing sync.Mutex
@@ -48,6 +48,19 @@ var ErrClosed = errors.New("journal: the recorder is closed")
 //
 // Errors: *Error; those of reading and writing a file.
 func Create(name string, opt Options) (*Recorder, error) {
+	if _, err := Read(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("refuse to replace what is no journal: %w", err)
+	}
+	r := Keep(opt)
+	r.name, r.dirty = name, true
+	if err := r.Flush(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Keep makes a recorder without a file: what it keeps is had from Journal.
+func Keep(opt Options) *Recorder {
 	if opt.Bytes <= 0 {
 		opt.Bytes = 16 << 20
 	}
@@ -55,14 +68,7 @@ func Create(name string, opt Options) (*Recorder, error) {
 	if opt.Entries <= 0 {
 		opt.Entries = 4096
 	}
-	if _, err := Read(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("refuse to replace what is no journal: %w", err)
-	}
-	r := &Recorder{name: name, opt: opt, index: map[[sha256.Size]byte]int{}, bytes: headBytes + sumBytes, dirty: true}
-	if err := r.Flush(); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return &Recorder{opt: opt, index: map[[sha256.Size]byte]int{}, bytes: headBytes + sumBytes}
 }
 
 // Observe keeps a call: the Observe of a policy's options. It copies what it
@@ -135,7 +141,7 @@ func (r *Recorder) flush(last bool) error {
 	j, dirty := Journal{Entries: slices.Clone(r.j.Entries), Dropped: r.j.Dropped}, r.dirty
 	r.dirty = false
 	r.mu.Unlock()
-	if !dirty {
+	if !dirty || r.name == "" {
 		return nil
 	}
 	if err := Write(r.name, &j); err != nil {

@@ -61,12 +61,13 @@ func (s *Store) Append(line []byte) (err error) {
 			text = append([]byte{'\n'}, text...)
 		}
 	}
-	if _, err := f.Write(text); err != nil {
+	if err := s.write(f, text); err != nil {
 		return fmt.Errorf("write %s: %w", s.path(historyName), err)
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("write %s: %w", s.path(historyName), err)
 	}
+	s.did("sync " + historyName)
 	return nil
 }
 

@@ -46,6 +46,7 @@ type State struct {
 	Shadow      uint64
 	Canary      uint64
 	Percent     float64 // of Canary, in (0, 100]; 0 where there is none
+	By          string  // what Canary is chosen by, "request" or "pair"; empty where there is none, and in files of before it was written
 	Generations []Generation
 }
 
@@ -68,6 +69,7 @@ type record struct {
 	Shadow      uint64             `json:"shadow,omitempty"`
 	Canary      uint64             `json:"canary,omitempty"`
 	Percent     float64            `json:"percent,omitempty"`
+	By          string             `json:"by,omitempty"`
 	Generations []generationRecord `json:"generations"`
 }
 
@@ -100,7 +102,7 @@ func (s State) Encode() ([]byte, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
-	r := record{Format: format, Last: s.Last, Active: s.Active, LastGood: s.LastGood, Shadow: s.Shadow, Canary: s.Canary, Percent: s.Percent, Generations: []generationRecord{}}
+	r := record{Format: format, Last: s.Last, Active: s.Active, LastGood: s.LastGood, Shadow: s.Shadow, Canary: s.Canary, Percent: s.Percent, By: s.By, Generations: []generationRecord{}}
 	for _, g := range s.Generations {
 		r.Generations = append(r.Generations, generationRecord{g.ID, g.Name, g.Version, g.Digest.String(), g.Source, g.Keys, g.Loaded.UTC().Format(time.RFC3339Nano)})
 	}
@@ -155,7 +157,7 @@ func Decode(b []byte) (State, error) {
 	if r.Format != format {
 		return bad("kvferry", "is %.40q, this kvferry reads %q", r.Format, format)
 	}
-	s := State{Last: r.Last, Active: r.Active, LastGood: r.LastGood, Shadow: r.Shadow, Canary: r.Canary, Percent: r.Percent}
+	s := State{Last: r.Last, Active: r.Active, LastGood: r.LastGood, Shadow: r.Shadow, Canary: r.Canary, Percent: r.Percent, By: r.By}
 	if len(r.Generations) > MaxGenerations {
 		return bad("generations", "%d of them, at most %d are kept", len(r.Generations), MaxGenerations)
 	}
@@ -240,6 +242,8 @@ func (s *State) validate() error {
 		taken[role.id] = role.name
 	}
 	switch {
+	case s.By != "" && s.By != "request" && s.By != "pair" || s.By != "" && s.Canary == 0:
+		return bad("by", "is %.40q, want request or pair, and a canary", s.By)
 	case s.Canary == 0 && s.Percent != 0:
 		return bad("percent", "is %v without a canary", s.Percent)
 	case s.Canary != 0 && !(s.Percent > 0 && s.Percent <= 100) || math.IsNaN(s.Percent):

@@ -9,6 +9,8 @@
 //	history        one JSON line an event, oldest first
 //	modules/HEX    a module, HEX the SHA-256 of its bytes
 //
+// Other names in it are left alone; control.sock is package control's.
+//
 // Every file is written under another name, synced, and renamed: whenever the
 // machine stops, what stands under a name is whole and is the old content or
 // the new. A state that cannot be read is an error that names its file, and
@@ -93,6 +95,9 @@ type Store struct {
 	dir  string
 	root *os.Root
 	lock *os.File
+	// between is called between any two operations on files that write, with what
+	// was done last; nil: not at all. Tests end the process in it.
+	between func(done string)
 
 	mu     sync.Mutex
 	closed bool
@@ -176,7 +181,7 @@ func Recover(dir string) (s *Store, set string, err error) {
 		keep(role)
 	}
 	if state.Canary == 0 {
-		state.Percent = 0
+		state.Percent, state.By = 0, ""
 	}
 	if state.Active == 0 {
 		state.Active, state.LastGood = state.LastGood, 0
@@ -355,9 +360,11 @@ func (s *Store) put(name string, b []byte) (err error) {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", s.path(name), err)
 	}
-	_, err = f.Write(b)
+	s.did("create " + fresh)
+	err = s.write(f, b)
 	if err == nil {
 		err = f.Sync()
+		s.did("sync " + fresh)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", s.path(name), errors.Join(err, s.root.Remove(fresh)))
@@ -365,7 +372,31 @@ func (s *Store) put(name string, b []byte) (err error) {
 	if err := s.root.Rename(fresh, name); err != nil {
 		return fmt.Errorf("write %s: %w", s.path(name), err)
 	}
-	return s.sync(filepath.Dir(name))
+	s.did("rename to " + name)
+	err = s.sync(filepath.Dir(name))
+	s.did("sync the folder of " + name)
+	return err
+}
+
+// write writes b, in two parts where somebody looks.
+func (s *Store) write(f *os.File, b []byte) error {
+	if s.between != nil {
+		half := len(b) / 2
+		if _, err := f.Write(b[:half]); err != nil {
+			return err
+		}
+		s.did("write half of " + filepath.Base(f.Name()))
+		b = b[half:]
+	}
+	_, err := f.Write(b)
+	s.did("write " + filepath.Base(f.Name()))
+	return err
+}
+
+func (s *Store) did(what string) {
+	if s.between != nil {
+		s.between(what)
+	}
 }
 
 // sync makes the names in a folder last.
@@ -450,6 +481,7 @@ func (s *Store) prune() error {
 		if err := s.root.Remove(filepath.Join(modulesName, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("clean a policy store: %w", err)
 		}
+		s.did("remove module " + name[:8])
 	}
 	return nil
 }
@@ -466,7 +498,8 @@ func (s *Store) State() State {
 
 // Save makes a state the store's: it is on disk when Save returns. Modules that
 // no generation of it has are removed. After an error the store holds the old
-// state or the new one; in memory it keeps the old.
+// state or the new one on disk; in memory it keeps the old until both copies of
+// the new one are written.
 //
 // Errors: *StateError; ErrUnknown for a generation whose module was not put;
 // ErrClosed; those of the file system.
@@ -488,10 +521,10 @@ func (s *Store) Save(state State) error {
 	if err := s.put(stateName, b); err != nil {
 		return err
 	}
-	s.state = state
 	if err := s.put(backupName, b); err != nil {
 		return err
 	}
+	s.state = state
 	return s.prune()
 }
 
