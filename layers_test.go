@@ -91,7 +91,7 @@ var only = map[string]string{
 	"go.yaml.in/yaml":                        "plan/pairfile runtime/policy",
 	"github.com/spf13/cobra":                 "cmd/kvferry",
 	"golang.org/x/term":                      "cmd/kvferry",
-	"golang.org/x/sys":                       "memory transport wasm/compiler wasm/host cmd/kvferry",
+	"golang.org/x/sys":                       "memory transport wasm/compiler wasm/host runtime/policy/control cmd/kvferry",
 	"github.com/rs/zerolog":                  "runtime/agent runtime/policy control cmd examples",
 	"go.uber.org/goleak":                     "transport runtime", // in tests
 }

@@ -26,18 +26,34 @@ import (
 func policyRecordCommand(a *app) *cobra.Command {
 	var flags policyFlags
 	var pairs []string
+	var live tapFlags
 	cmd := &cobra.Command{
-		Use:   "record FILE [--pairs PAIR...]",
-		Short: "keeps what a policy is asked about pair files, and what it answers, in a journal",
+		Use:   "record FILE [--pairs PAIR...] | record FILE --store DIR",
+		Short: "keeps what a policy is asked, about pair files or by a process, and what it answers, in a journal",
 		Long: "record asks a policy everything that there is to decide about the pairs and keeps\n" +
 			"questions and answers in FILE, for policy replay. A demo keeps its own with demo\n" +
 			"--record.\n\n" +
+			"With --store it keeps what the process that runs on the store asks its policies,\n" +
+			"each question once, for as long or as many calls as --for and --calls say, or\n" +
+			"until it is interrupted.\n\n" +
 			"A journal holds names, shapes, ranks, where engines run, labels, and the operator's\n" +
 			"configuration of the policy; no cache contents, no tokens, no block ids. Only its\n" +
 			"owner may read it.",
-		Example: "  kvferry policy record questions.journal --pairs a.yaml --pairs b.yaml\n  kvferry policy record questions.journal --pairs a.yaml b.yaml c.yaml --policy mine.wasm",
-		Args:    arguments(1, -1, "FILE"),
+		Example: "  kvferry policy record questions.journal --pairs a.yaml --pairs b.yaml\n  kvferry policy record questions.journal --pairs a.yaml b.yaml c.yaml --policy mine.wasm\n  kvferry policy record questions.journal --store DIR --for 30s",
+		Args:    arguments(0, -1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if live.store != "" {
+				if len(pairs) > 0 {
+					return usagef("--pairs goes without --store: the process is asked what it is asked")
+				}
+				return a.tap(cmd.Context(), live, args)
+			}
+			if live.out != "" || live.long != 0 || live.calls != 0 {
+				return usagef("--out, --for and --calls go with --store")
+			}
+			if len(args) == 0 {
+				return usagef("FILE is missing")
+			}
 			// "--pairs *.yaml" is how a shell gives several.
 			if pairs = append(pairs, args[1:]...); len(pairs) == 0 {
 				return usagef("--pairs is missing: want the pair files to ask about")
@@ -46,6 +62,7 @@ func policyRecordCommand(a *app) *cobra.Command {
 		},
 	}
 	flags.addMine(cmd)
+	live.add(cmd)
 	cmd.Flags().StringArrayVar(&pairs, "pairs", nil, "a `PAIR` file to ask about; more may follow")
 	return cmd
 }

@@ -52,7 +52,7 @@ func TestPolicyHelp(t *testing.T) {
 			t.Errorf("policy %s --help: exit status %d, %q, %s", c.Name(), code, errs, out)
 		}
 	}
-	want := []string{"bench", "build", "check", "diff", "explain", "keygen", "new", "pull", "push", "record", "replay", "sign", "test", "verify"}
+	want := []string{"activate", "bench", "build", "canary", "check", "diff", "differences", "drop", "explain", "history", "keygen", "list", "load", "new", "promote", "pull", "push", "record", "recover", "replay", "rollback", "shadow", "sign", "test", "verify"}
 	if !slices.Equal(verbs, want) {
 		t.Errorf("commands %v, want %v", verbs, want)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/kv/geometry"
@@ -27,15 +28,19 @@ type Config struct {
 	Heads       int
 	Source      SideConfig
 	Destination SideConfig
-	Transport   string   // loop, shm or tcp
-	Mode        string   // pull, push, layers or chunks
-	Integrity   string   // off, sample or full
-	Policy      string   // what the policy was asked for as: a built-in name where there is no Module
-	Module      []byte   // the policy's; nil: the built-in one
-	Origin      string   // where it came from, for the report
-	Keys        []string // that signed it
-	Settings    []byte   // what the operator tells the policy, YAML or JSON; nil: nothing
-	Record      string   // file for what the policies are asked and answer; "": it is not kept
+	Transport   string        // loop, shm or tcp
+	Mode        string        // pull, push, layers or chunks
+	Integrity   string        // off, sample or full
+	Policy      string        // what the policy was asked for as: a built-in name where there is no Module
+	Module      []byte        // the policy's; nil: the built-in one
+	Origin      string        // where it came from, for the report
+	Keys        []string      // that signed it
+	Settings    []byte        // what the operator tells the policy, YAML or JSON; nil: nothing
+	Record      string        // file for what the policies are asked and answer; "": it is not kept
+	Store       string        // policy store that decode's agent runs on; "": none
+	Fallback    string        // with a store: none, last-good or built-in
+	Repeat      int           // rounds of requests
+	For         time.Duration // 0: as many rounds as Repeat says
 	Requests    int
 	Tokens      int // generated for each request
 	Seed        uint64
@@ -57,6 +62,8 @@ func Default() Config {
 		Mode:        "pull",
 		Integrity:   "off",
 		Policy:      "heads",
+		Fallback:    "none",
+		Repeat:      1,
 		Requests:    4,
 		Tokens:      24,
 		Seed:        1,
@@ -146,7 +153,7 @@ func (c Config) Validate(m geometry.Model) error {
 	return nil
 }
 
-// counts refuses too few or too many requests or tokens.
+// counts refuses too few or too many requests, tokens or rounds.
 func (c Config) counts() error {
 	for _, n := range []struct {
 		flag        string
@@ -156,8 +163,31 @@ func (c Config) counts() error {
 			return &UsageError{n.flag, strconv.Itoa(n.v), fmt.Sprintf("want %d to %d", n.low, n.top)}
 		}
 	}
-	return nil
+	return c.goesOn()
 }
+
+// goesOn refuses what says wrongly how long a run takes, or on which policies.
+func (c Config) goesOn() error {
+	switch {
+	case c.Repeat < 1 || c.Repeat > maxRepeat:
+		return &UsageError{"repeat", strconv.Itoa(c.Repeat), fmt.Sprintf("want 1 to %d", maxRepeat)}
+	case c.For < 0 || c.For > maxFor:
+		return &UsageError{"for", c.For.String(), fmt.Sprintf("want 0 (as --repeat says) to %v", maxFor)}
+	case c.For > 0 && c.Repeat != 1:
+		return &UsageError{"repeat", strconv.Itoa(c.Repeat), "goes without --for"}
+	case c.ReplaySeed && (c.Store != "" || c.For > 0 || c.Repeat != 1):
+		return &UsageError{"replay-seed", "true", "is one case: it goes without --policy-store, --repeat and --for"}
+	case c.Store == "" && c.Fallback != "none":
+		return &UsageError{"policy-fallback", c.Fallback, "goes with --policy-store"}
+	}
+	return pick("policy-fallback", c.Fallback, "none", "last-good", "built-in")
+}
+
+// Bounds of a run that goes on.
+const (
+	maxRepeat = 1 << 20
+	maxFor    = 24 * time.Hour
+)
 
 // integrity is how much of what moves is compared.
 func (c Config) integrity() transfer.Integrity {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kvferry/kvferry/cmd/kvferry/refusal"
-	"github.com/kvferry/kvferry/cmd/kvferry/sandbox"
 	"github.com/kvferry/kvferry/cmd/kvferry/tinyllm"
 	"github.com/kvferry/kvferry/memory/host"
 	"github.com/kvferry/kvferry/plan"
@@ -21,6 +20,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/agent"
 	"github.com/kvferry/kvferry/runtime/measure"
 	"github.com/kvferry/kvferry/runtime/policy"
+	"github.com/kvferry/kvferry/runtime/policy/generation"
 	"github.com/kvferry/kvferry/runtime/policy/journal"
 	"github.com/kvferry/kvferry/runtime/transfer"
 	"github.com/kvferry/kvferry/transport"
@@ -39,23 +39,26 @@ const (
 // engine is one side of the demo: a model, its cache on all ranks of the
 // engine, and an agent.
 type engine struct {
-	start  start
-	lines  *lines
-	model  *tinyllm.Model
-	side   plan.Side
-	cache  *tinyllm.Cache
-	owner  host.Owner
-	blocks []*host.Blocks // by group
-	policy *policy.Policy
-	agent  *agent.Agent
-	engine *agent.Engine
-	peer   *agent.Peer
-	close  []func() error
+	start   start
+	lines   *lines
+	model   *tinyllm.Model
+	side    plan.Side
+	cache   *tinyllm.Cache
+	owner   host.Owner
+	blocks  []*host.Blocks // by group
+	policy  asks
+	manager *generation.Manager // nil: without a store
+	agent   *agent.Agent
+	engine  *agent.Engine
+	peer    *agent.Peer
+	close   []func() error
 
 	stamper *stamp.Stamper
+	work    sync.WaitGroup // orders in progress, and what goes on beside them
 
 	mu       sync.Mutex
-	requests map[int]*held // at the destination
+	requests map[int]*held          // at the destination
+	offers   map[int]*agent.Offered // at the source
 }
 
 // held is a request's blocks at the destination.
@@ -68,15 +71,14 @@ type held struct {
 // Serve runs one engine until its input ends or it is told to stop. open makes
 // the provider; a nil open opens the one that the start order names.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, folder string) (transport.Provider, error)) error {
-	e := &engine{lines: newLines(in, out), requests: map[int]*held{}}
+	e := &engine{lines: newLines(in, out), requests: map[int]*held{}, offers: map[int]*agent.Offered{}}
 	if open == nil {
 		open = openProvider
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
 	defer func() {
 		cancel()
-		work.Wait()
+		e.work.Wait()
 		for i := len(e.close) - 1; i >= 0; i-- {
 			_ = e.close[i]() // the process ends; the parent has its results
 		}
@@ -105,7 +107,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, fol
 		case orderStart, orderConnect, orderAccept:
 			handle() // what follows needs it
 		default:
-			work.Go(handle)
+			e.work.Go(handle)
 		}
 	}
 }
@@ -133,6 +135,10 @@ func (e *engine) do(ctx context.Context, o *order, open func(name, folder string
 		return e.take(ctx, o)
 	case orderDecode:
 		return e.decode(o)
+	case orderDrop:
+		return reply{}, e.drop(ctx, o)
+	case orderLife:
+		return reply{Life: e.life(), Policy: e.usage()}, nil
 	}
 	return reply{}, fmt.Errorf("demo: unknown order %q", o.Kind)
 }
@@ -158,7 +164,7 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 	if e.model, err = tinyllm.New(tinyllm.Default(e.start.Shape, e.start.Heads, e.start.Seed)); err != nil {
 		return reply{}, err
 	}
-	box, err := sandbox.Open(e.start.Module)
+	box, err := e.box()
 	if err != nil {
 		return reply{}, err
 	}
@@ -172,10 +178,18 @@ func (e *engine) open(ctx context.Context, provide func(name, folder string) (tr
 		e.close = append(e.close, r.Close)
 		options.Observe = r.Observe
 	}
-	if e.policy, err = policy.Open(ctx, e.start.Module, options); err != nil {
-		return reply{}, fmt.Errorf("policy %s: %w", e.start.Policy, err)
+	if e.start.Store != "" {
+		if err := e.manage(ctx, options); err != nil {
+			return reply{}, err
+		}
+	} else {
+		p, err := policy.Open(ctx, e.start.Module, options)
+		if err != nil {
+			return reply{}, fmt.Errorf("policy %s: %w", e.start.Policy, err)
+		}
+		e.close = append(e.close, p.Close)
+		e.policy = p
 	}
-	e.close = append(e.close, e.policy.Close)
 
 	provider, err := provide(e.start.Transport, e.start.Folder)
 	if err != nil {
@@ -236,7 +250,7 @@ func (e *engine) connect(ctx context.Context, address string) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return e.connected(p)
+	return e.connected(ctx, p)
 }
 
 func (e *engine) accept(ctx context.Context) (reply, error) {
@@ -244,14 +258,17 @@ func (e *engine) accept(ctx context.Context) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return e.connected(p)
+	return e.connected(ctx, p)
 }
 
-func (e *engine) connected(p *agent.Peer) (reply, error) {
+func (e *engine) connected(ctx context.Context, p *agent.Peer) (reply, error) {
 	var err error
 	e.peer = p
 	if e.stamper, err = stamp.New(p.Proven()); err != nil {
 		return reply{}, err
+	}
+	if e.manager != nil {
+		e.work.Go(func() { e.askOn(ctx) })
 	}
 	_, reason := p.Assignments()
 	return reply{Policy: e.usage(), Plan: &planned{
@@ -315,11 +332,19 @@ func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 		return reply{First: first, Moved: e.movedOf(result, 0)}, err
 	}
 	offer := agent.Offer{Request: requestName(o.Request), Tables: handed, Tokens: n, TTL: lease}
+	defer func() {
+		e.mu.Lock()
+		delete(e.offers, o.Request)
+		e.mu.Unlock()
+	}()
 	offered := func(first int) (*agent.Offered, error) {
 		open, err := e.engine.Offer(ctx, offer)
 		if err != nil {
 			return nil, err
 		}
+		e.mu.Lock()
+		e.offers[o.Request] = open
+		e.mu.Unlock()
 		return open, e.lines.write(reply{N: o.N, State: "offered", Ticket: string(open.Ticket()), First: first})
 	}
 	if e.start.Mode == "pull" {

@@ -25,6 +25,8 @@ const (
 	orderPrefill = "prefill" // source: compute a prompt's cache and offer or push it
 	orderTake    = "take"    // destination: take a request's cache over
 	orderDecode  = "decode"  // destination: generate from it
+	orderDrop    = "drop"    // end a request that did not move
+	orderLife    = "life"    // destination: what the store's policies did
 	orderStop    = "stop"
 )
 
@@ -61,6 +63,10 @@ type start struct {
 	Policy     string             `json:"policy"` // what it was asked for as
 	Module     []byte             `json:"module"`
 	Settings   []byte             `json:"settings,omitempty"`
+	Origin     string             `json:"origin,omitempty"` // where the module came from
+	Keys       []string           `json:"keys,omitempty"`   // that signed it
+	Store      string             `json:"store,omitempty"`  // policy store that it runs on; destination only
+	Fallback   string             `json:"fallback,omitempty"`
 	Record     string             `json:"record,omitempty"` // file for what the policy is asked
 	Lie        string             `json:"lie,omitempty"`
 	Blocks     []int              `json:"blocks"` // of each rank's pools, by group
@@ -90,6 +96,7 @@ type reply struct {
 	Ticket string `json:"ticket,omitempty"`
 	First  int    `json:"first,omitempty"`
 
+	Life   *Life  `json:"life,omitempty"`
 	Moved  *moved `json:"moved,omitempty"`
 	Output []int  `json:"output,omitempty"`
 }

@@ -59,8 +59,25 @@ func (r *Result) Print(w io.Writer, c Config, colour bool) error {
 		}
 		fmt.Fprintf(w, "integrity %s: %d digests of the source and the destination are equal\n", r.Integrity, n)
 	}
-	_, err := fmt.Fprintf(w, "control: cache cleared before decode, tokens differ: %s\n", yes(!r.Control.Equal))
-	return err
+	fmt.Fprintf(w, "control: cache cleared before decode, tokens differ: %s\n", yes(!r.Control.Equal))
+	if n := r.Rounds; n != nil {
+		fmt.Fprintf(w, "%d rounds: %d requests moved, %d did not\n", n.Rounds, n.Moved, n.Failed)
+	}
+	if r.Life != nil {
+		return r.Life.print(w)
+	}
+	return nil
+}
+
+// print says which generations answered how many calls.
+func (l *Life) print(w io.Writer) error {
+	fmt.Fprintf(w, "policies of %s, run by process %d:\n", l.Store, l.Process)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, g := range l.Status.Generations {
+		c := g.Counters
+		fmt.Fprintf(t, "  generation %d\t%s\t%s %s\t%d calls\t%d answers\t%d faults\t%d by the fallback\n", g.ID, g.Stage, g.Name, g.Version, c.Calls, c.Answers, c.Faults(), c.Replaced)
+	}
+	return t.Flush()
 }
 
 // routed says what a policy decided about a request, and what became of that.

@@ -38,6 +38,8 @@ type Result struct {
 	Layout    string          `json:"layout,omitempty"` // measured with the engines' kernels, or declared
 	Probed    bool            `json:"probed"`           // what prefill's kernel wrote was read by decode's
 	Plan      PlanResult      `json:"plan"`
+	Rounds    *Rounds         `json:"rounds,omitempty"`   // nil: there was one
+	Life      *Life           `json:"policies,omitempty"` // nil: without a policy store
 }
 
 // RequestResult is one request's transfer and tokens.
@@ -112,6 +114,18 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 	if err != nil {
 		return nil, err
 	}
+	if c.Store != "" {
+		if c.Store, err = filepath.Abs(c.Store); err != nil {
+			return nil, err
+		}
+		stored, err := activeModule(ctx, c.Store)
+		if err != nil {
+			return nil, err
+		}
+		if stored != nil { // what the run is started with is for an empty store
+			module, c.Origin, c.Keys = stored, "policy store "+c.Store, nil
+		}
+	}
 	folder, err := socketFolder()
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for sockets: %w", err)
@@ -127,10 +141,10 @@ func Run(ctx context.Context, c Config, program []string, stderr io.Writer, step
 			return nil, err
 		}
 	}
-	running, cancel := context.WithTimeout(ctx, patience)
+	running, cancel := context.WithTimeout(ctx, patience+c.For)
 	defer cancel()
 
-	r := &router{config: c, model: model, step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Shape: string(c.Shape), Integrity: c.Integrity, Requests: []RequestResult{}}}
+	r := &router{config: c, model: model, began: time.Now(), step: step, result: &Result{Processes: []int{}, Transport: c.Transport, Mode: c.Mode, Shape: string(c.Shape), Integrity: c.Integrity, Requests: []RequestResult{}}}
 	if err := r.launch(running, program, stderr); err != nil {
 		return r.result, err
 	}
@@ -245,6 +259,8 @@ type router struct {
 	config              Config
 	model               *tinyllm.Model
 	step                func(string, ...any)
+	began               time.Time
+	unmoved             unmoved
 	source, destination *child
 	result              *Result
 }
@@ -495,7 +511,12 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		blocks[i] = c.blocks(side, roles[i], m, sh)
 	}
 	begin := func(i int, lie string) order {
+		own, fallback := "", ""
+		if roles[i] == "destination" {
+			own, fallback = c.Store, c.Fallback
+		}
 		return order{Kind: orderStart, Start: &start{
+			Origin: c.Origin, Keys: c.Keys, Store: own, Fallback: fallback,
 			Role: roles[i], Shape: c.Shape, Heads: c.Heads, Seed: c.Seed, Side: sides[i], Peer: sides[1-i], Transport: c.Transport, Mode: c.Mode, Integrity: c.integrity(),
 			Policy: c.Policy, Module: module, Settings: c.Settings, Record: c.recordOf(folder, roles[i]), Lie: lie, Folder: folder, Blocks: blocks[i], PeerBlocks: blocks[1-i],
 		}}
@@ -570,7 +591,7 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 		}
 		work = append(work,
 			func(ctx context.Context) (err error) {
-				results[i], err = r.request(ctx, i, prompt, count, control)
+				results[i], err = r.insist(ctx, i, prompt, count, control)
 				return err
 			},
 			func(ctx context.Context) (err error) {
@@ -603,7 +624,17 @@ func (r *router) run(ctx context.Context, module []byte, folder string) error {
 	if r.result.Control.Equal {
 		return ErrControl
 	}
-	return nil
+	if c.many() {
+		err = r.again(ctx, prompts[:c.Requests], expected)
+	}
+	if c.Store != "" && ctx.Err() == nil {
+		last, other := r.destination.ask(ctx, order{Kind: orderLife})
+		if other != nil {
+			return errors.Join(err, other)
+		}
+		r.result.Life = last.Life
+	}
+	return err
 }
 
 // request moves one request from prefill to decode, as a router does.

@@ -51,6 +51,11 @@ func Open(modules ...[]byte) (*Box, error) {
 	if !slices.ContainsFunc(modules, func(m []byte) bool { return !slices.Contains(known, sha256.Sum256(m)) }) {
 		return &Box{}, nil
 	}
+	return OpenAny()
+}
+
+// OpenAny is Open for modules that are not known yet.
+func OpenAny() (*Box, error) {
 	if cache, err := os.UserCacheDir(); err == nil {
 		if b, err := OpenIn(filepath.Join(cache, "kvferry", "compiled")); err == nil {
 			return b, nil
