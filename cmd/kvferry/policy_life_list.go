@@ -94,13 +94,13 @@ func generationTable(w io.Writer, list []control.Generation) error {
 		if c := g.Counters; c != nil {
 			counts = fmt.Sprintf("%d\t%d\t%d\t%d\t%d", c.Calls, c.Faults(), c.Costly, c.Spent, c.InFlight)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s\t%s\t%s\t%s\n", g.ID, stage, g.Name, g.Version, shortDigest(g.Digest), counts, orDash(g.Source), orDash(strings.Join(g.Keys, ", ")))
+		fmt.Fprintf(t, "%d\t%s\t%s %s\t%s\t%s\t%s\t%s\n", g.ID, stage, g.Name, g.Version, digestStart(g.Digest), counts, orDash(g.Source), orDash(strings.Join(g.Keys, ", ")))
 	}
 	return t.Flush()
 }
 
-// shortDigest is a digest's beginning, enough to compare by eye.
-func shortDigest(d string) string { return d[:min(len(d), 19)] }
+// digestStart is a digest's beginning, enough to compare by eye.
+func digestStart(d string) string { return d[:min(len(d), 19)] }
 
 func policyDifferencesCommand(a *app) *cobra.Command {
 	var flags lifeFlags

@@ -57,8 +57,8 @@ type engine struct {
 	work    sync.WaitGroup // orders in progress, and what goes on beside them
 
 	mu       sync.Mutex
-	requests map[int]*held          // at the destination
-	offers   map[int]*agent.Offered // at the source
+	requests map[int]*held     // at the destination
+	offers   map[int]*offering // at the source
 }
 
 // held is a request's blocks at the destination.
@@ -68,10 +68,16 @@ type held struct {
 	expected *agent.Expected // push mode
 }
 
+// offering is a request that the source hands over.
+type offering struct {
+	open *agent.Offered
+	done chan struct{} // closed when its blocks are free again
+}
+
 // Serve runs one engine until its input ends or it is told to stop. open makes
 // the provider; a nil open opens the one that the start order names.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open func(name, folder string) (transport.Provider, error)) error {
-	e := &engine{lines: newLines(in, out), requests: map[int]*held{}, offers: map[int]*agent.Offered{}}
+	e := &engine{lines: newLines(in, out), requests: map[int]*held{}, offers: map[int]*offering{}}
 	if open == nil {
 		open = openProvider
 	}
@@ -320,6 +326,8 @@ func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	done := make(chan struct{})
+	defer close(done)
 	defer e.give(tables)
 	handed := e.handed(tables, n)
 	if e.start.Mode == "push" {
@@ -343,7 +351,7 @@ func (e *engine) prefill(ctx context.Context, o *order) (reply, error) {
 			return nil, err
 		}
 		e.mu.Lock()
-		e.offers[o.Request] = open
+		e.offers[o.Request] = &offering{open, done}
 		e.mu.Unlock()
 		return open, e.lines.write(reply{N: o.N, State: "offered", Ticket: string(open.Ticket()), First: first})
 	}

@@ -164,7 +164,12 @@ func (e *engine) drop(ctx context.Context, o *order) error {
 	delete(e.requests, o.Request)
 	e.mu.Unlock()
 	if offered != nil {
-		offered.Cancel() // whoever offered waits for its end
+		offered.open.Cancel()
+		select {
+		case <-offered.done: // what computes the prompt goes on until it notices
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if h == nil {
 		return nil

@@ -382,6 +382,9 @@ func newChild(name string, l *lines, input io.Closer) *child {
 			}
 			c.mu.Lock()
 			ch := c.waiting[r.N]
+			if r.State != "offered" {
+				delete(c.waiting, r.N) // it was the last
+			}
 			c.mu.Unlock()
 			if ch != nil {
 				ch <- r
@@ -652,9 +655,22 @@ func (r *router) request(ctx context.Context, id int, prompt []int, count int, z
 		if source, err = r.source.call(ctx, order{Kind: orderPrefill, Request: id, Prompt: prompt, Ticket: x.Ticket}); err != nil {
 			return out, err
 		}
-		if taken, err = r.destination.ask(ctx, order{Kind: orderTake, Request: id, Tokens: n}); err != nil {
+		// A push that fails is nothing that the destination sees the end of.
+		last := source
+		var pushed reply
+		err = all(ctx,
+			func(context.Context) (err error) {
+				pushed, err = last()
+				return err
+			},
+			func(ctx context.Context) (err error) {
+				taken, err = r.destination.ask(ctx, order{Kind: orderTake, Request: id, Tokens: n})
+				return err
+			})
+		if err != nil {
 			return out, err
 		}
+		source = func() (reply, error) { return pushed, nil }
 	} else {
 		if source, err = r.source.call(ctx, order{Kind: orderPrefill, Request: id, Prompt: prompt}); err != nil {
 			return out, err
