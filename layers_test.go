@@ -56,11 +56,11 @@ var ladder = []struct {
 	{"transport/conformance", "kv memory memory/host plan plan/build plan/proof plan/stamp transport"},
 	{"wasm/abi", "kv/geometry kv/shard kv/layout plan"},
 	{"wasm/sdk", ""},
-	{"wasm/meter", ""},                       // and its random modules; its tests in wasm/meter/spec import the engine
-	{"wasm/overhead", "wasm/abi wasm/meter"}, // runs modules of this program unmetered: benches and tests
+	{"wasm/meter", ""}, // and its random modules; its tests in wasm/meter/spec import the engine
 	{"wasm/module", "wasm/abi"},
-	{"wasm/guest", "wasm/abi wasm/module"},      // for tests only
-	{"wasm/compiler", "wasm/meter wasm/module"}, // compiles in a child process
+	{"wasm/overhead", "wasm/abi wasm/meter wasm/module"}, // runs modules of this program unmetered: benches and tests
+	{"wasm/guest", "wasm/abi wasm/module"},               // for tests only
+	{"wasm/compiler", "wasm/meter wasm/module"},          // compiles in a child process
 	{"wasm/host", "kv/geometry kv/shard kv/layout plan wasm/abi wasm/compiler wasm/meter wasm/module"},
 	{"wasm/hostile", "wasm/abi wasm/guest wasm/host"}, // for tests only
 	{"policies", ""},

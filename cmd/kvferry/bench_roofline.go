@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -134,7 +135,7 @@ func (a *app) benchRoofline(ctx context.Context, flags *benchFlags) error {
 	fill([][]byte{src})
 	r := &report{Bench: "bench roofline", Small: flags.small, Rounds: flags.rounds, Verified: true,
 		Case: fmt.Sprintf("pools of %s, %s a thread, in random order", size(pool), size(most))}
-	for threads := 1; threads <= min(2, r.threads()); threads++ {
+	for threads := 1; threads <= min(2, runtime.NumCPU()); threads++ {
 		rows, err := a.rooflineRows(ctx, dst, src, threads, most, flags)
 		if err != nil {
 			return err
@@ -143,9 +144,6 @@ func (a *app) benchRoofline(ctx context.Context, flags *benchFlags) error {
 	}
 	return a.report(r)
 }
-
-// threads is how many of them can be measured here.
-func (r *report) threads() int { return machine().CPUs }
 
 func (a *app) rooflineRows(ctx context.Context, dst, src []byte, threads int, most int64, flags *benchFlags) ([]row, error) {
 	all := cuts()

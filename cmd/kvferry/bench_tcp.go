@@ -55,6 +55,7 @@ func (a *app) benchTCP(ctx context.Context, flags *benchFlags, streams int) (err
 			err = errors.Join(err, closing[i]())
 		}
 	}()
+	var congestion string // control, of the provider's data connections
 	var cases []*copyCase
 	var variants []variant
 	for _, s := range []struct{ name, layout string }{{"contiguous", "flat"}, {"HND -> HND", "hnd"}, {"NHD -> NHD", "nhd"}} {
@@ -90,10 +91,11 @@ func (a *app) benchTCP(ctx context.Context, flags *benchFlags, streams int) (err
 					r.Notes = append(r.Notes, l.CongestionError.Error())
 				}
 			}
-			r.Memory = "congestion control " + links[len(links)-1].Congestion
+			congestion = links[len(links)-1].Congestion
+			r.Memory = "congestion control " + congestion
 		}
 	}
-	plain, err := openSockets(streams, cases[0].bytes, links(r.Memory))
+	plain, err := openSockets(streams, cases[0].bytes, congestion)
 	if err != nil {
 		return err
 	}
@@ -122,9 +124,6 @@ func (a *app) benchTCP(ctx context.Context, flags *benchFlags, streams int) (err
 	}
 	return a.report(r)
 }
-
-// links is the congestion control of a note.
-func links(note string) string { return note[len("congestion control "):] }
 
 // sockets is what anybody would write: threads that send and receive in blocking
 // calls, on connections tuned as the provider's are, from memory that no cache

@@ -13,8 +13,7 @@ import (
 )
 
 func policyListCommand(a *app) *cobra.Command {
-	var flags lifeFlags
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "list --store DIR",
 		Short: "shows a store's policies: where each stands, and what it did",
 		Long: "list shows the generations of a store with their stages and, where a process runs,\n" +
@@ -22,20 +21,27 @@ func policyListCommand(a *app) *cobra.Command {
 			"answers that cannot be read or are not proved), answers that cost over four times\n" +
 			"the built-in policy's, fuel, and calls in progress.",
 		Example: "  kvferry policy list --store DIR\n  kvferry policy list --store DIR -o json",
-		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
-				return err
-			}
-			out, err := send(cmd.Context(), flags.store, &control.Request{Verb: control.List})
-			if err != nil {
-				return err
-			}
-			if a.json() {
-				return a.emit(told(out))
-			}
-			return printList(a.out, out)
-		},
+	}, func(out *control.Answer) error {
+		if a.json() {
+			return a.emit(told(out))
+		}
+		return printList(a.out, out)
+	})
+}
+
+// listing is a command that shows something of a store's list.
+func listing(cmd *cobra.Command, show func(*control.Answer) error) *cobra.Command {
+	var flags lifeFlags
+	cmd.Args = arguments(0, 0, "")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := flags.check(); err != nil {
+			return err
+		}
+		out, err := send(cmd.Context(), flags.store, &control.Request{Verb: control.List})
+		if err != nil {
+			return err
+		}
+		return show(out)
 	}
 	flags.add(cmd)
 	return cmd
@@ -103,8 +109,7 @@ func generationTable(w io.Writer, list []control.Generation) error {
 func digestStart(d string) string { return d[:min(len(d), 19)] }
 
 func policyDifferencesCommand(a *app) *cobra.Command {
-	var flags lifeFlags
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "differences --store DIR",
 		Short: "shows where the policy in shadow answered otherwise than the active one",
 		Long: "differences shows the last questions to which a generation in shadow gave another\n" +
@@ -112,33 +117,23 @@ func policyDifferencesCommand(a *app) *cobra.Command {
 			"fills which bytes, layouts by name. A process that ended has forgotten them; what\n" +
 			"differs is in the log.",
 		Example: "  kvferry policy differences --store DIR",
-		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
-				return err
+	}, func(out *control.Answer) error {
+		for _, d := range out.Status.Differences {
+			var err error
+			if a.json() {
+				err = a.emit(d)
+			} else {
+				_, err = fmt.Fprintf(a.out, "%s, %s: generation %d %s (generation %d)\n", d.Hook, d.About, d.Candidate, d.Text, d.Active)
 			}
-			out, err := send(cmd.Context(), flags.store, &control.Request{Verb: control.List})
 			if err != nil {
 				return err
 			}
-			for _, d := range out.Status.Differences {
-				if a.json() {
-					err = a.emit(d)
-				} else {
-					_, err = fmt.Fprintf(a.out, "%s, %s: generation %d %s (generation %d)\n", d.Hook, d.About, d.Candidate, d.Text, d.Active)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			if len(out.Status.Differences) == 0 && !a.json() {
-				fmt.Fprintf(a.out, "none (%s)\n", where(out.Live))
-			}
-			return nil
-		},
-	}
-	flags.add(cmd)
-	return cmd
+		}
+		if len(out.Status.Differences) == 0 && !a.json() {
+			fmt.Fprintf(a.out, "none (%s)\n", where(out.Live))
+		}
+		return nil
+	})
 }
 
 func orDash(s string) string {

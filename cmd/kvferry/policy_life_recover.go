@@ -35,7 +35,7 @@ func policyRecoverCommand(a *app) *cobra.Command {
 }
 
 func (a *app) policyRecover(folder string) (err error) {
-	if err := control.Present(folder); err != nil {
+	if err := store.Present(folder); err != nil {
 		return err
 	}
 	s, set, err := store.Recover(folder)

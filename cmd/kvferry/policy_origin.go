@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,8 +166,6 @@ func hinted(err error) error {
 		return &hint{err, "--trust FILE says whose signatures count, --allow-unsigned takes it without one"}
 	case errors.As(err, &a) && a.What == "reference" && strings.Contains(a.Reason, "tag"):
 		return &hint{err, "--allow-tag follows it; \"kvferry policy pull --allow-tag\" prints the digest"}
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, artifact.ErrNotFound):
-		return err
 	}
 	return err
 }

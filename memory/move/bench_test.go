@@ -62,27 +62,8 @@ func BenchmarkPieces(b *testing.B) {
 			segments[i] = stamp.Segment{Run: run, SourceOffset: int64(from[i]) * shape.block, DestinationOffset: int64(to[i]) * shape.block}
 		}
 		b.Run(shape.name, func(b *testing.B) {
-			// Turn about, in the thread's own processor time: neighbours on
-			// the machine disturb both alike.
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			var c move.Copier
-			var ours, plain time.Duration
 			b.SetBytes(2 * total * n)
-			for b.Loop() {
-				began := processorTime(b)
-				c.Reset()
-				c.Use(dst, src)
-				for i := range segments {
-					for done := false; !done; {
-						var err error
-						if _, done, err = c.Add(&segments[i]); err != nil {
-							b.Fatal(err)
-						}
-					}
-				}
-				c.Flush()
-				between := processorTime(b)
+			turnAbout(b, dst, src, segments, func() {
 				for i := range segments {
 					o, d := segments[i].SourceOffset, segments[i].DestinationOffset
 					for range shape.count {
@@ -91,10 +72,7 @@ func BenchmarkPieces(b *testing.B) {
 						d += shape.target
 					}
 				}
-				ours += between - began
-				plain += processorTime(b) - between
-			}
-			b.ReportMetric(float64(plain)/float64(ours), "x-copy")
+			})
 		})
 	}
 }
@@ -121,32 +99,45 @@ func BenchmarkTransposes(b *testing.B) {
 			n := pool / total
 			rng := rand.New(rand.NewPCG(7, 8))
 			from, to := rng.Perm(int(n)), rng.Perm(int(n))
+			segments := make([]stamp.Segment, n)
+			for i := range segments {
+				segments[i] = stamp.Segment{Run: run, SourceOffset: int64(from[i]) * total, DestinationOffset: int64(to[i]) * total}
+			}
 			b.Run(fmt.Sprintf("%s-%dB", shape.name, width), func(b *testing.B) {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				var c move.Copier
-				var ours, plain time.Duration
 				b.SetBytes(2 * total * n)
-				for b.Loop() {
-					began := processorTime(b)
-					c.Reset()
-					c.Use(dst, src)
-					for i := range n {
-						s := stamp.Segment{Run: run, SourceOffset: int64(from[i]) * total, DestinationOffset: int64(to[i]) * total}
-						if _, done, err := c.Add(&s); err != nil || !done {
-							b.Fatal(done, err)
-						}
-					}
-					c.Flush()
-					between := processorTime(b)
-					copy(dst, src)
-					ours += between - began
-					plain += processorTime(b) - between
-				}
-				b.ReportMetric(float64(plain)/float64(ours), "x-copy")
+				turnAbout(b, dst, src, segments, func() { copy(dst, src) })
 			})
 		}
 	}
+}
+
+// turnAbout moves segments and then does the plain thing, again and again, in the
+// thread's own processor time: neighbours on the machine disturb both alike.
+func turnAbout(b *testing.B, dst, src []byte, segments []stamp.Segment, other func()) {
+	b.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var c move.Copier
+	var ours, plain time.Duration
+	for b.Loop() {
+		began := processorTime(b)
+		c.Reset()
+		c.Use(dst, src)
+		for i := range segments {
+			for done := false; !done; {
+				var err error
+				if _, done, err = c.Add(&segments[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		c.Flush()
+		between := processorTime(b)
+		other()
+		ours += between - began
+		plain += processorTime(b) - between
+	}
+	b.ReportMetric(float64(plain)/float64(ours), "x-copy")
 }
 
 func processorTime(b *testing.B) time.Duration {

@@ -209,10 +209,15 @@ func (e *emitter) spend(cost int64) {
 // refill calls for more where a charge has left less than nothing.
 func (e *emitter) refill() {
 	e.op(opIf, typeEmpty)
+	e.more()
+	e.op(opEnd)
+}
+
+// more calls for the next slice.
+func (e *emitter) more() {
 	e.store()
 	e.index(opCall, e.w.refill)
 	e.reload()
-	e.op(opEnd)
 }
 
 // reload reads fuel from the global.
@@ -272,9 +277,7 @@ func (e *emitter) edit(d edit) int {
 		e.op(opIf, typeEmpty)
 		e.constant(opI32Const, 0)
 		e.index(opLocalSet, e.spent)
-		e.store()
-		e.index(opCall, e.w.refill)
-		e.reload()
+		e.more()
 		e.get()
 		e.constant(opI64Const, d.value)
 		e.op(opI64Add)

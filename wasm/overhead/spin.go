@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/wasm/abi"
+	"github.com/kvferry/kvferry/wasm/module"
 )
 
 // Spin is a policy, not sealed yet, whose one hook, remap, goes round a loop so
@@ -47,17 +48,7 @@ func policy(hook []byte) []byte {
 }
 
 // signed is a number as the format writes it.
-func signed(v int64) []byte {
-	var out []byte
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
-}
+func signed(v int64) []byte { return module.AppendSigned(nil, v) }
 
 // section is a section of its parts.
 func section(id byte, parts ...[]byte) []byte { return append([]byte{id}, sized(parts...)...) }

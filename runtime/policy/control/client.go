@@ -47,7 +47,7 @@ func send(ctx context.Context, folder string, q *Request, rest generation.Option
 	if err != nil {
 		return nil, err
 	}
-	if err := Present(folder); err != nil && (q.Verb != Load || !errors.Is(err, fs.ErrNotExist)) {
+	if err := store.Present(folder); err != nil && (q.Verb != Load || !errors.Is(err, fs.ErrNotExist)) {
 		return nil, err
 	}
 	end := time.Now().Add(wait)
@@ -90,22 +90,6 @@ func pause(ctx context.Context) error {
 
 // errBusy is a process that serves as many connections as it may.
 var errBusy = errors.New("policy control: the process serves too many connections; nothing was done")
-
-// Present refuses a folder that holds no store: fs.ErrNotExist where there is
-// nothing yet. The fault is the operator's.
-func Present(folder string) error {
-	info, err := os.Stat(folder)
-	switch {
-	case err != nil:
-		return blame.On(blame.Operator, fmt.Errorf("policy store: %w", err))
-	case !info.IsDir():
-		return blame.On(blame.Operator, fmt.Errorf("policy store: %s is no folder", folder))
-	}
-	if _, err := os.Lstat(filepath.Join(folder, "lock")); err != nil {
-		return blame.On(blame.Operator, fmt.Errorf("policy store: %s holds none (%w): load a policy into it, or start a process on it", folder, err))
-	}
-	return nil
-}
 
 // atRest does a request to what stands in the store.
 func atRest(ctx context.Context, folder string, q *Request, opt generation.Options) (*Answer, error) {

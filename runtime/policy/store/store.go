@@ -104,6 +104,22 @@ type Store struct {
 	state  State
 }
 
+// Present refuses a folder that holds no store: fs.ErrNotExist where there is
+// nothing yet. The fault is the operator's.
+func Present(folder string) error {
+	info, err := os.Stat(folder)
+	switch {
+	case err != nil:
+		return blame.On(blame.Operator, fmt.Errorf("policy store: %w", err))
+	case !info.IsDir():
+		return blame.On(blame.Operator, fmt.Errorf("policy store: %s is no folder", folder))
+	}
+	if _, err := os.Lstat(filepath.Join(folder, lockName)); err != nil {
+		return blame.On(blame.Operator, fmt.Errorf("policy store: %s holds none (%w): load a policy into it, or start a process on it", folder, err))
+	}
+	return nil
+}
+
 // Open opens the store in folder dir, and makes it where there is none. What a
 // process that died left half written is removed.
 //
